@@ -122,6 +122,7 @@ fn needs_attention(unit: &Unit, direction: Direction) -> bool {
         (Direction::Undo, _) => has_parity,
         (Direction::Encode, State::Excluded(Exclusion::Nodes(_))) => true,
         (Direction::Encode, State::Excluded(Exclusion::Lost { .. })) => unit.policy.is_some(),
+        (Direction::Encode, _) if unit.held == Some(Exclusion::Trash) => false,
         (Direction::Encode, _) => has_parity && health.single + health.unprotected + health.unrecoverable > 0,
     }
 }
@@ -160,6 +161,7 @@ fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> R
         return Err("stripes over the files of a folder can only be planned".to_owned());
     }
     let goal = match (direction, policy) {
+        (Direction::Encode, None) if unit.stray().is_some() => Goal::Protected,
         (Direction::Encode, None) => return Err(without_policy(unit)),
         (Direction::Encode, Some(policy)) => {
             Goal::Encoded { replication: policy.replication, parity_replication: policy.parity_replication }
@@ -175,12 +177,8 @@ fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> R
 /// Returns why an encoded file is left as it is, if no policy with its codec covers it.
 fn without_policy(unit: &Unit) -> String {
     let codec = unit.codec.as_deref().unwrap_or_default();
-    match (unit.stray(), &unit.state) {
-        (Some(parity), _) => format!(
-            "it was renamed, its parity is still at {parity}, and no policy of codec {codec} covers it: let one cover it, or \
-             undo its encoding"
-        ),
-        (None, State::Stale(_)) => {
+    match &unit.state {
+        State::Stale(_) => {
             format!("its parity is stale, and no policy of codec {codec} covers it: undo its encoding")
         }
         _ => format!("it is encoded, and no policy of codec {codec} covers it"),
@@ -463,8 +461,12 @@ other files:
         assert_eq!(steps[0].to_string(), "let /raid/data/f become /raid/data/g");
         let errand = errand(&units[0], &policies, Direction::Encode, 1).expect("an errand");
         assert_eq!(errand.file.stray.as_deref(), Some("/raid/data/f"));
-        let (_, needs_attention, reason) = judged(&renamed, &Policies::none(), Direction::Encode);
-        assert!(needs_attention && reason.contains("still at /raid/data/f"), "{reason}");
+        // No policy covers its new path, for example in the trash.
+        renamed.files[0].path = "/user/a/.Trash/Current/f".to_owned();
+        let units = hdfs_raid::survey(&renamed, &policies, 1 << 40).units;
+        let trashed = units.iter().find(|unit| unit.path.starts_with("/user/")).expect("a unit");
+        let errand = self::errand(trashed, &policies, Direction::Encode, 1).expect("an errand");
+        assert_eq!(errand.file.stray.as_deref(), Some("/raid/data/f"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Files that clients rename without their parity: the parity follows.
 
-use hdfs_raid::{End, Goal, Next, forecast};
+use hdfs_raid::{End, Exclusion, Goal, Next, forecast};
 
 use crate::hdfs::{Change, Hdfs};
 use crate::{ENCODED, Event, MOST_CALLS, Start, World, events, first_words};
@@ -44,6 +44,24 @@ fn the_forecast_names_the_renaming() {
     let texts: Vec<String> = steps.iter().map(ToString::to_string).collect();
     assert_eq!(texts.first().map(String::as_str), Some("let /p/d/f become /p/d/g"));
     assert_eq!(steps.last(), Some(&Next::End(End::Encoded)));
+}
+
+/// It is in the trash, for example, and a new file is at its former path.
+#[test]
+fn the_parity_of_a_file_without_a_policy_only_follows_it() {
+    let mut world = World::new(Start::Encoded);
+    world.hdfs.change(Change::Replace);
+    assert_eq!(world.run("/d/g", Goal::Protected), End::Encoded);
+    assert_eq!(first_words(&world.actions), ["let"]);
+    assert_protected(&world, "/d/g");
+    assert_eq!(world.run("/d/f", ENCODED), End::Encoded);
+    world.assert_encoded();
+    assert_eq!(world.run("/d/f", Goal::Protected), End::Encoded);
+    // Stale parity is not made again.
+    world.actions.clear();
+    world.hdfs.change(Change::Overwrite);
+    assert_eq!(world.run("/d/f", Goal::Protected), End::Unfit(Exclusion::NoPolicy));
+    assert!(world.actions.is_empty());
 }
 
 #[test]
