@@ -67,9 +67,9 @@ fn text(outcome: &Outcome) -> String {
 fn next_step(outcome: &Outcome) -> Option<&'static str> {
     match &outcome.result {
         Ok(End::Superseded) => Some("let the other command end"),
-        Ok(End::Occupied { .. }) => {
-            Some("rename the parity to the path of its file (`hdfs dfs -mv`), then run the command again")
-        }
+        Ok(End::Occupied { .. }) => Some(
+            "run `mend raid encode` on a folder that contains the renamed file too, which renames its parity; then again",
+        ),
         Ok(_) => None,
         Err(stop) => Some(remedy(stop)),
     }

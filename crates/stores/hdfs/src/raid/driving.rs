@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn the_bytes_of_an_action_are_those_that_it_reads_and_writes() {
         let codec = Codec::new("c", "rs-4-2".parse().expect("a code"), "/p", Scope::File);
-        let file = RaidFile { path: "/a".to_owned(), codec, policy: None };
+        let file = RaidFile { path: "/a".to_owned(), codec, policy: None, stray: None };
         let block = |(number, bytes)| Block { number, stamp: 1, bytes, replicas: vec![NodeIndex(0)] };
         let source = File {
             inode: 1,
