@@ -3,7 +3,7 @@
 use hdfs_raid::{End, Exclusion, Goal, Next, forecast};
 
 use crate::hdfs::{Change, Hdfs};
-use crate::{ENCODED, Event, MOST_CALLS, Start, World, events, first_words};
+use crate::{ENCODED, MOST_CALLS, Start, World, events, first_words};
 
 /// Returns an encoded `/d/f` that was renamed to `/d/g`.
 fn renamed() -> World {
