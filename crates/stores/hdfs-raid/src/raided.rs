@@ -123,6 +123,8 @@ impl<'a> RaidedFile<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{Fingerprint, Marks, Note, Storing};
 
