@@ -59,6 +59,11 @@ impl Answer {
         self
     }
 
+    /// Sets the exit code if it is that of a success.
+    pub fn or_exit(self, exit: Exit) -> Self {
+        if self.exit == Exit::Done { self.with_exit(exit) } else { self }
+    }
+
     /// Returns the JSON form.
     #[cfg(test)]
     pub fn facts(&self) -> &serde_json::Value {

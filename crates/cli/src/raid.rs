@@ -3,9 +3,9 @@
 
 #[cfg(test)]
 mod doubles;
-mod drive;
 mod findings;
 mod fsck;
+mod outcomes;
 mod status;
 mod steps;
 
@@ -24,7 +24,7 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{count, size, table};
 
-use findings::{left_out, left_out_text};
+use findings::{left_out, left_out_text, listed};
 pub use fsck::{RaidFsckArgs, fsck};
 pub use status::{RaidStatusArgs, status};
 pub use steps::{Direction, steps};
@@ -108,11 +108,7 @@ fn text(survey: &Survey, listing: &Listing, is_detailed: bool) -> String {
         by_state.entry(unit.state.name()).or_default().push(unit);
     }
     for (state, units) in by_state {
-        let shown = if is_detailed { units.len() } else { EXAMPLES.min(units.len()) };
-        let _ = write!(text, "\n{state}:\n{}", units_text(&units[..shown]));
-        if shown < units.len() {
-            let _ = writeln!(text, "… and {} more; -v lists all", units.len() - shown);
-        }
+        let _ = write!(text, "\n{state}:\n{}", units_text(&units, is_detailed));
         if is_detailed {
             units.iter().for_each(|unit| text += &stripes_text(unit, listing));
         }
@@ -141,7 +137,7 @@ fn saving(totals: &BTreeMap<&str, Total>) -> i64 {
     totals.values().map(|total| total.stored as i64 - total.target as i64).sum()
 }
 
-fn units_text(units: &[&Unit]) -> String {
+fn units_text(units: &[&Unit], is_detailed: bool) -> String {
     let row = |unit: &&Unit| {
         let moves: usize = unit.stripes.iter().map(StripePlan::moves).sum();
         let encoding = [&unit.policy, &unit.codec].map(|name| name.clone().unwrap_or_default());
@@ -151,7 +147,8 @@ fn units_text(units: &[&Unit]) -> String {
         let note = if reason.is_empty() { stripes } else { reason };
         [unit.path.clone(), size(unit.stored), size(unit.target), policy, codec, note]
     };
-    table(["path", ">stored", ">encoded", "policy", "codec", "note"], units.iter().map(row))
+    let headings = ["path", ">stored", ">encoded", "policy", "codec", "note"];
+    listed(headings, units.iter().map(row).collect(), is_detailed)
 }
 
 fn stripes_summary(unit: &Unit, moves: usize) -> String {
@@ -210,19 +207,10 @@ fn facts(survey: &Survey, listing: &Listing) -> Value {
 }
 
 fn unit_facts(unit: &Unit, listing: &Listing) -> Value {
-    json!({
-        "path": unit.path,
-        "files": unit.files,
-        "policy": unit.policy,
-        "codec": unit.codec,
-        "state": unit.state.name(),
-        "reason": unit.state.reason(),
-        "held": unit.held.as_ref().map(ToString::to_string),
-        "bytes": unit.bytes,
-        "stored_bytes": unit.stored,
-        "encoded_bytes": unit.target,
-        "stripes": unit.stripes.iter().map(|stripe| stripe_facts(unit, stripe, listing)).collect::<Vec<_>>(),
-    })
+    let mut facts = status::unit_facts(unit);
+    facts["encoded_bytes"] = json!(unit.target);
+    facts["stripes"] = unit.stripes.iter().map(|stripe| stripe_facts(unit, stripe, listing)).collect();
+    facts
 }
 
 fn stripe_facts(unit: &Unit, stripe: &StripePlan, listing: &Listing) -> Value {

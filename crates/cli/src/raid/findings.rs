@@ -1,6 +1,8 @@
 //! The findings about encoded files that `mend raid status` and `mend raid fsck` share.
 
-use hdfs_raid::{Health, Listing, Omission, ParityState, Policies, Renaming, State, Survey, is_within};
+use hdfs_raid::{
+    Health, Listing, Omission, ParityState, Policies, Renaming, StaleParity, State, Survey, is_within,
+};
 use serde_json::{Value, json};
 use stores::RaidNameNode;
 
@@ -81,7 +83,7 @@ impl Findings {
             (health.incomplete() - health.unrecoverable, "degraded stripe", "degraded stripes"),
             (health.crowded_nodes + health.crowded_racks, "misplaced stripe", "misplaced stripes"),
             (
-                files(|state| matches!(state, State::Stale(_))),
+                files(|state| matches!(state, State::Stale(why) if *why != StaleParity::Elsewhere)),
                 "file with stale parity",
                 "files with stale parity",
             ),
@@ -178,15 +180,15 @@ pub fn left_out_text(listing: &Listing, is_detailed: bool) -> String {
     if omitted.is_empty() {
         return String::new();
     }
-    let shown = if is_detailed { omitted.len() } else { EXAMPLES.min(omitted.len()) };
-    let rows = omitted[..shown].iter().map(|Omission { path, why, .. }| [path.clone(), why.clone()]);
-    let hidden = match omitted.len() - shown {
-        0 => String::new(),
-        more => format!("… and {more} more; -v lists all\n"),
-    };
-    format!(
-        "\nleft out, {}:\n{}{hidden}",
-        count(omitted.len() as u64, "path"),
-        table(["path", "reason"], rows)
-    )
+    let rows = omitted.iter().map(|Omission { path, why, .. }| [path.clone(), why.clone()]).collect();
+    let paths = count(omitted.len() as u64, "path");
+    format!("\nleft out, {paths}:\n{}", listed(["path", "reason"], rows, is_detailed))
+}
+
+/// Returns a table of rows: of all, or of the first ones with the number of the others.
+pub fn listed<const N: usize>(headings: [&str; N], mut rows: Vec<[String; N]>, is_detailed: bool) -> String {
+    let shown = if is_detailed { rows.len() } else { EXAMPLES.min(rows.len()) };
+    let hidden = rows.split_off(shown).len();
+    let more = if hidden > 0 { format!("… and {hidden} more; -v lists all\n") } else { String::new() };
+    table(headings, rows) + &more
 }

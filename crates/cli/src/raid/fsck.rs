@@ -44,9 +44,13 @@ fn answer(all: &[Findings], policies: &Policies, is_detailed: bool) -> Answer {
         Verdict::Doubtful => Exit::Failed,
         Verdict::Degraded | Verdict::Unreadable => Exit::Data,
     };
-    let text: String = all.iter().map(|findings| text(findings, policies, is_detailed)).collect();
-    let paths: Vec<Value> = all.iter().map(|findings| facts(findings, policies)).collect();
-    Answer::new(text, &json!({ "verdict": name(verdict), "paths": paths })).with_exit(exit)
+    let (mut texts, mut paths) = (String::new(), Vec::new());
+    for findings in all {
+        let files = examined(findings, policies);
+        texts += &text(findings, &files, is_detailed);
+        paths.push(facts(findings, &files));
+    }
+    Answer::new(texts, &json!({ "verdict": name(verdict), "paths": paths })).with_exit(exit)
 }
 
 fn name(verdict: Verdict) -> &'static str {
@@ -68,14 +72,15 @@ struct Examined<'a> {
 }
 
 /// Returns all files except parity, which is a part of the stripes of its source.
-fn examined<'a>(findings: &'a Findings, policies: &'a Policies) -> impl Iterator<Item = Examined<'a>> {
+fn examined<'a>(findings: &'a Findings, policies: &'a Policies) -> Vec<Examined<'a>> {
     let inspector = Inspector::new(&findings.listing, policies);
     let units = findings.survey.units.iter();
     let units = units.filter(|unit| !matches!(unit.state, State::Excluded(Exclusion::Parity(_))));
-    units.map(move |unit| {
+    let examined = units.map(|unit| {
         let (stripes, lost) = (inspector.stripes(unit), lost(&inspector, unit));
         Examined { findings, unit, stripes, lost }
-    })
+    });
+    examined.collect()
 }
 
 fn lost<'a>(inspector: &Inspector<'a>, unit: &Unit) -> Vec<(&'a str, usize, &'a Block)> {
@@ -88,11 +93,8 @@ fn lost<'a>(inspector: &Inspector<'a>, unit: &Unit) -> Vec<(&'a str, usize, &'a 
     blocks.filter(|(_, _, block)| block.replicas.is_empty()).collect()
 }
 
-fn text(findings: &Findings, policies: &Policies, is_detailed: bool) -> String {
-    let mut text = String::new();
-    for examined in examined(findings, policies) {
-        text += &unit_text(&examined, is_detailed);
-    }
+fn text(findings: &Findings, files: &[Examined<'_>], is_detailed: bool) -> String {
+    let mut text: String = files.iter().map(|file| unit_text(file, is_detailed)).collect();
     text += &findings.limits_text(is_detailed);
     let _ =
         writeln!(text, "{} is {}: {}", findings.listing.root, name(findings.verdict()), findings.summary());
@@ -177,8 +179,8 @@ fn block_text(findings: &Findings, block: &Block) -> String {
     format!("blk_{}_{}, {} bytes: {place}", block.number, block.stamp, block.bytes)
 }
 
-fn facts(findings: &Findings, policies: &Policies) -> Value {
-    let files: Vec<Value> = examined(findings, policies).map(|examined| file_facts(&examined)).collect();
+fn facts(findings: &Findings, files: &[Examined<'_>]) -> Value {
+    let files: Vec<Value> = files.iter().map(file_facts).collect();
     json!({
         "path": findings.listing.root,
         "verdict": name(findings.verdict()),
@@ -238,7 +240,8 @@ mod tests {
     fn checked(listing: hdfs_raid::Listing) -> (String, Answer) {
         let policies = Policies::none();
         let findings = [Findings::judged(listing, &policies)];
-        (text(&findings[0], &policies, true), answer(&findings, &policies, true))
+        let files = examined(&findings[0], &policies);
+        (text(&findings[0], &files, true), answer(&findings, &policies, true))
     }
 
     #[test]

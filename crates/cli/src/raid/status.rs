@@ -11,8 +11,8 @@ use hdfs_raid::{Exclusion, Health, ParityState, ParityUnit, State, Total, Unit};
 use serde_json::{Value, json};
 use stores::RaidNameNode;
 
-use super::findings::{Findings, Verdict};
-use super::{EXAMPLES, policies_or_none};
+use super::findings::{Findings, Verdict, listed};
+use super::policies_or_none;
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
 use crate::format::{count, size, table};
@@ -134,7 +134,7 @@ pub fn reason(unit: &Unit) -> String {
 fn units_text(findings: &Findings, is_detailed: bool) -> String {
     let rows = findings.survey.units.iter().filter(|unit| is_detailed || is_notable(unit));
     let rows = rows.map(|unit| [unit.path.clone(), unit.state.name().to_owned(), reason(unit)]).collect();
-    listed(["path", "state", "note"], rows, is_detailed)
+    paragraph(["path", "state", "note"], rows, is_detailed)
 }
 
 /// Whether an operator should look at a parity file.
@@ -148,7 +148,7 @@ fn parity_text(findings: &Findings, is_detailed: bool) -> String {
         let reason = parity_reason(&parity.state).unwrap_or_default();
         [parity.path.clone(), parity.state.name().to_owned(), reason]
     });
-    listed(["parity", "state", "note"], rows.collect(), is_detailed)
+    paragraph(["parity", "state", "note"], rows.collect(), is_detailed)
 }
 
 /// Returns why a parity file is not used, or not proven.
@@ -158,9 +158,11 @@ pub fn parity_reason(state: &ParityState) -> Option<String> {
         ParityState::Unproven => "its place, time and length fit; no note proves its contents",
         ParityState::Undone => "the encoding is being undone",
         ParityState::Stale(why) => return Some(why.to_string()),
-        ParityState::Unused => "the file at its source's path uses other parity or none",
+        ParityState::Unused => "its file uses other parity or none",
         ParityState::Renamed(inode) => {
-            return Some(format!("its file was renamed and has no parity at its new path: inode {inode}"));
+            return Some(format!(
+                "its file (inode {inode}) was renamed and has no parity at its new path; `mend raid encode` renames the parity"
+            ));
         }
         ParityState::NoSource => "there is no such file",
         ParityState::SnapshotsOnly => "its file may exist in snapshots",
@@ -169,17 +171,8 @@ pub fn parity_reason(state: &ParityState) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn listed(titles: [&str; 3], rows: Vec<[String; 3]>, is_detailed: bool) -> String {
-    if rows.is_empty() {
-        return String::new();
-    }
-    let shown = if is_detailed { rows.len() } else { EXAMPLES.min(rows.len()) };
-    let hidden = rows.len() - shown;
-    let mut text = format!("\n{}", table(titles, rows.into_iter().take(shown)));
-    if hidden > 0 {
-        let _ = writeln!(text, "… and {hidden} more; -v lists all");
-    }
-    text
+fn paragraph(titles: [&str; 3], rows: Vec<[String; 3]>, is_detailed: bool) -> String {
+    if rows.is_empty() { String::new() } else { format!("\n{}", listed(titles, rows, is_detailed)) }
 }
 
 fn totals_facts(totals: &BTreeMap<&str, Total>) -> Value {

@@ -6,17 +6,17 @@ use std::fmt::Write as _;
 
 use cluster::Cluster;
 use hdfs_raid::{
-    Codec, DataNodes, Drive, End, FactFinder, Goal, Listing, Marks, Next, Policies, RaidPolicy, Scope, State,
-    Unit, Waiting, Work, forecast,
+    Codec, DataNodes, Drive, End, Exclusion, FactFinder, Goal, Listing, Next, Policies, RaidPolicy, Scope,
+    StaleParity, State, Unit, Waiting, Work, forecast, parity_files,
 };
 use serde_json::{Value, json};
+use stores::raid::{self, Errand};
 use stores::{RaidFile, RaidNameNode};
 
-use super::drive::{self, Errand};
-use super::{EXAMPLES, RaidStepsArgs, now_ms, policies};
+use super::findings::listed;
+use super::{RaidStepsArgs, now_ms, outcomes, policies};
 use crate::answer::Answer;
-use crate::failure::Failure;
-use crate::format::table;
+use crate::failure::{Exit, Failure};
 
 /// Whether files are encoded, or their encoding is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ struct Forecast<'a> {
     steps: Result<Vec<Next>, String>,
     /// Whether HDFS has replicas to create or to remove.
     is_restless: bool,
+    /// Whether the command leaves the file in a state that an operator has to change.
+    needs_attention: bool,
 }
 
 /// A unit with steps.
@@ -49,37 +51,40 @@ pub async fn steps(
 ) -> Result<Answer, Failure> {
     let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
     let namenode = RaidNameNode::of(cluster)?;
-    let listing = namenode.listing(&args.plan.path, &policies).await?;
+    let mut listing = namenode.listing(&args.plan.path, &policies).await?;
     let units = hdfs_raid::survey(&listing, &policies, now_ms).units;
     let marks = namenode.marks(&marked(&units, &listing, &policies, direction)).await?;
-    let living = namenode.living(&marks).await?;
-    let forecasts = forecasts(&units, &listing, &policies, direction, now_ms, &(marks, living));
+    listing.notes.marks.extend(marks);
+    let forecasts = forecasts(&units, &listing, &policies, direction, now_ms);
     if args.dry_run {
         return Ok(Answer::new(text(&forecasts, is_detailed), &facts(&forecasts)));
     }
     let (driven, others): (Vec<_>, Vec<_>) = forecasts.into_iter().partition(Forecast::has_work);
     let others: Vec<Forecast<'_>> = others.into_iter().map(Forecast::without_steps).collect();
+    let needs_attention = others.iter().any(|other| other.needs_attention);
     let (others_text, others_facts) =
         (others_text(&others, is_detailed), others.iter().map(file_facts).collect::<Vec<_>>());
-    let term = drive::term();
+    let term = raid::term();
     let errand = |forecast: Forecast<'_>| errand(forecast.unit, &policies, direction, term);
     let errands: Vec<Errand> = driven.into_iter().filter_map(errand).collect();
     let nodes = DataNodes::of(&listing);
     drop(listing);
-    let outcomes = drive::carry_out(namenode, &nodes, errands).await?;
-    Ok(drive::answer(&outcomes, &others_text, &others_facts))
+    let wanted = match direction {
+        Direction::Encode => End::Encoded,
+        Direction::Undo => End::Plain,
+    };
+    let done = outcomes::carry_out(namenode, &nodes, errands).await?;
+    let answer = outcomes::answer(&done, &wanted, &others_text, &others_facts);
+    Ok(if needs_attention { answer.or_exit(Exit::Failed) } else { answer })
 }
 
 /// Returns the work on a unit.
 fn errand(unit: &Unit, policies: &Policies, direction: Direction, term: u64) -> Option<Errand> {
     let Candidate { codec, policy, goal } = candidate(unit, policies, direction).ok()?;
     let drive = Drive::new(codec.clone(), tolerated(codec), goal, term);
-    let file = RaidFile { path: unit.path.clone(), codec: codec.clone(), policy: policy.cloned() };
-    let wanted = match direction {
-        Direction::Encode => End::Encoded,
-        Direction::Undo => End::Plain,
-    };
-    Some(Errand { file, drive, wanted })
+    let stray = unit.stray().map(str::to_owned);
+    let file = RaidFile { path: unit.path.clone(), codec: codec.clone(), policy: policy.cloned(), stray };
+    Some(Errand { file, drive })
 }
 
 impl Forecast<'_> {
@@ -89,7 +94,8 @@ impl Forecast<'_> {
         let is_work = |step: &Next| match step {
             Next::Act(_) | Next::Wait(Waiting::Replicas | Waiting::Repair) => true,
             Next::Wait(Waiting::Settled) => self.is_restless,
-            Next::End(_) => false,
+            // The work refuses such a file, and tells the operator what to do.
+            Next::End(end) => matches!(end, End::Lost { .. }),
         };
         self.steps.as_ref().is_ok_and(|steps| steps.iter().any(is_work))
     }
@@ -106,11 +112,34 @@ fn tolerated(codec: &Codec) -> usize {
     codec.tolerates().expect("the code was checked when it was parsed")
 }
 
-/// Returns the paths of the files whose attributes matter.
+/// Whether an operator has to look at a file for which there is nothing to do. To undo an encoding, all parity has to go.
+/// Files that are not encoded keep their replicas; but files that were encoded may have only one replica of each block,
+/// and parity that does not protect them.
+fn needs_attention(unit: &Unit, direction: Direction) -> bool {
+    let health = &unit.health;
+    let has_parity = unit.protection.is_some();
+    match (direction, &unit.state) {
+        (Direction::Undo, _) => has_parity,
+        (Direction::Encode, State::Excluded(Exclusion::Nodes(_))) => true,
+        (Direction::Encode, State::Excluded(Exclusion::Lost { .. })) => unit.policy.is_some(),
+        (Direction::Encode, _) if unit.held == Some(Exclusion::Trash) => false,
+        (Direction::Encode, _) => has_parity && health.single + health.unprotected + health.unrecoverable > 0,
+    }
+}
+
+/// Whether a file cannot be encoded for a reason that does not pass by itself.
+fn is_blocked(steps: &[Next]) -> bool {
+    let is_such = |end: &End| matches!(end, End::Occupied { .. } | End::Unfit(Exclusion::Nodes(_)));
+    matches!(steps.last(), Some(Next::End(end)) if is_such(end))
+}
+
+/// Returns the paths of the files whose attributes matter, and are not among those of the listing.
 fn marked(units: &[Unit], listing: &Listing, policies: &Policies, direction: Direction) -> Vec<String> {
     let finder = FactFinder::new(listing);
+    let noted: BTreeSet<&String> = parity_files(listing, policies).map(|file| &file.path).collect();
     let candidates = units.iter().filter_map(|unit| Some((unit, candidate(unit, policies, direction).ok()?)));
-    candidates.flat_map(|(unit, candidate)| finder.marked(candidate.codec, &unit.path)).collect()
+    let marked = candidates.flat_map(|(unit, candidate)| finder.marked(candidate.codec, &unit.path));
+    marked.filter(|path| !noted.contains(path)).collect()
 }
 
 /// Returns how a unit is processed, or why it is not.
@@ -118,7 +147,12 @@ fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> R
     if let State::Excluded(why) = &unit.state {
         return Err(why.to_string());
     }
-    if let (Direction::Encode, Some(why)) = (direction, &unit.held) {
+    if let State::Stale(StaleParity::UnknownNote) = &unit.state {
+        return Err(StaleParity::UnknownNote.to_string());
+    }
+    // Without valid parity, even a file that is not encoded now needs its former replicas.
+    let is_unprotected = matches!(unit.state, State::Stale(_)) || unit.stray().is_some();
+    if let (Direction::Encode, Some(why), false) = (direction, &unit.held, is_unprotected) {
         return Err(why.to_string());
     }
     let policy = policies.policies().iter().find(|policy| Some(&policy.name) == unit.policy.as_ref());
@@ -127,7 +161,8 @@ fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> R
         return Err("stripes over the files of a folder can only be planned".to_owned());
     }
     let goal = match (direction, policy) {
-        (Direction::Encode, None) => return Err("it is encoded, and no policy covers it".to_owned()),
+        (Direction::Encode, None) if unit.stray().is_some() => Goal::Protected,
+        (Direction::Encode, None) => return Err(without_policy(unit)),
         (Direction::Encode, Some(policy)) => {
             Goal::Encoded { replication: policy.replication, parity_replication: policy.parity_replication }
         }
@@ -139,15 +174,24 @@ fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> R
     Ok(Candidate { codec, policy, goal })
 }
 
-/// Returns the steps of all units. The last argument has the attributes of files, and the existing inodes in
-/// notes.
+/// Returns why an encoded file is left as it is, if no policy with its codec covers it.
+fn without_policy(unit: &Unit) -> String {
+    let codec = unit.codec.as_deref().unwrap_or_default();
+    match &unit.state {
+        State::Stale(_) => {
+            format!("its parity is stale, and no policy of codec {codec} covers it: undo its encoding")
+        }
+        _ => format!("it is encoded, and no policy of codec {codec} covers it"),
+    }
+}
+
+/// Returns the steps of all units. The listing contains the attributes of the [marked](marked) files.
 fn forecasts<'a>(
     units: &'a [Unit],
     listing: &Listing,
     policies: &Policies,
     direction: Direction,
     now_ms: u64,
-    (marks, living): &(BTreeMap<String, Marks>, BTreeSet<u64>),
 ) -> Vec<Forecast<'a>> {
     let finder = FactFinder::new(listing);
     let mut nodes = DataNodes::of(listing);
@@ -156,12 +200,13 @@ fn forecasts<'a>(
     let foretold = |unit: &'a Unit| {
         let mut is_restless = false;
         let steps = candidate(unit, policies, direction).map(|Candidate { codec, policy, goal }| {
-            let facts = finder.facts(codec, policy, &unit.path, now_ms, marks, living);
+            let facts = finder.facts(codec, policy, &unit.path, now_ms);
             is_restless = !facts.is_at_rest(&nodes);
             let work = Work::new(codec.clone(), tolerated[codec.name.as_str()], goal, facts.next_term());
             forecast(work, facts, &mut nodes, now_ms)
         });
-        Forecast { unit, steps, is_restless }
+        let is_blocked = steps.as_ref().is_ok_and(|steps| is_blocked(steps));
+        Forecast { unit, steps, is_restless, needs_attention: is_blocked || needs_attention(unit, direction) }
     };
     units.iter().map(foretold).collect()
 }
@@ -180,18 +225,18 @@ fn text(forecasts: &[Forecast<'_>], is_detailed: bool) -> String {
     text
 }
 
-/// Returns a list of the files without steps.
+/// Returns lists of the files without steps: those that need attention, all of them, and the others.
 fn others_text(forecasts: &[Forecast<'_>], is_detailed: bool) -> String {
-    let others: Vec<[String; 2]> = forecasts.iter().filter_map(reason).collect();
-    if others.is_empty() {
-        return String::new();
-    }
-    let shown = if is_detailed { others.len() } else { EXAMPLES.min(others.len()) };
-    let hidden = others.len() - shown;
-    let mut text = "other files:\n".to_owned();
-    text += &table(["path", "reason"], others.into_iter().take(shown));
-    if hidden > 0 {
-        let _ = writeln!(text, "… and {hidden} more; -v lists all");
+    let (alarming, others): (Vec<&Forecast<'_>>, Vec<&Forecast<'_>>) =
+        forecasts.iter().partition(|forecast| forecast.needs_attention);
+    let mut text = String::new();
+    for (title, forecasts, is_whole) in
+        [("files that need attention", alarming, true), ("other files", others, is_detailed)]
+    {
+        let rows: Vec<[String; 2]> = forecasts.into_iter().filter_map(reason).collect();
+        if !rows.is_empty() {
+            let _ = write!(text, "{title}:\n{}", listed(["path", "reason"], rows, is_whole));
+        }
     }
     text
 }
@@ -213,12 +258,13 @@ fn file_facts(forecast: &Forecast<'_>) -> Value {
         "codec": forecast.unit.codec,
         "steps": forecast.steps.as_ref().map(texts).unwrap_or_default(),
         "reason": forecast.steps.as_ref().err(),
+        "needs_attention": forecast.steps.is_err() && forecast.needs_attention,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, Fingerprint, Folder, Node, NodeIndex, Note, Storing};
+    use hdfs_raid::{Block, File, Fingerprint, Folder, Marks, Node, NodeIndex, Note, Storing};
 
     use super::*;
     use crate::raid::doubles::encoded;
@@ -263,8 +309,7 @@ mod tests {
         let (listing, policies) = (listing(), Policies::parse(POLICIES).expect("policies"));
         let units = hdfs_raid::survey(&listing, &policies, 1 << 40).units;
         assert_eq!(marked(&units, &listing, &policies, Direction::Encode), ["/data/f"]);
-        let attributes = Default::default();
-        text(&forecasts(&units, &listing, &policies, direction, 1 << 40, &attributes), false)
+        text(&forecasts(&units, &listing, &policies, direction, 1 << 40), false)
     }
 
     #[test]
@@ -295,8 +340,7 @@ other files:
     fn only_files_with_calls_are_worked_on() {
         let (listing, policies) = (listing(), Policies::parse(POLICIES).expect("policies"));
         let units = hdfs_raid::survey(&listing, &policies, 1 << 40).units;
-        let forecasts =
-            forecasts(&units, &listing, &policies, Direction::Encode, 1 << 40, &Default::default());
+        let forecasts = forecasts(&units, &listing, &policies, Direction::Encode, 1 << 40);
         let worked: Vec<&str> =
             forecasts.iter().filter(|it| it.has_work()).map(|it| it.unit.path.as_str()).collect();
         assert_eq!(worked, ["/data/f"]);
@@ -311,16 +355,118 @@ other files:
         let has_work = |surplus: Option<NodeIndex>| {
             let mut listing = encoded(0);
             listing.files[0].blocks[0].replicas.extend(surplus);
-            let [source, parity] = [0, 1].map(|at: usize| Fingerprint::of(&listing.files[at].blocks));
-            let note = Note { inode: 1, replication: 3, source, parity };
-            let marks = Marks { note: Some(note), ..Marks::default() };
-            let attributes = (BTreeMap::from([("/raid/data/f".to_owned(), marks)]), BTreeSet::from([1]));
-            (listing.notes.marks, listing.notes.living) = attributes.clone();
+            note(&mut listing);
             let units = hdfs_raid::survey(&listing, &policies, 1 << 40).units;
-            let forecasts = forecasts(&units, &listing, &policies, Direction::Encode, 1 << 40, &attributes);
+            let forecasts = forecasts(&units, &listing, &policies, Direction::Encode, 1 << 40);
             forecasts.iter().any(Forecast::has_work)
         };
         assert_eq!([has_work(None), has_work(Some(NodeIndex(3)))], [false, true]);
+    }
+
+    /// Sets the note on the parity of a listing from `encoded`.
+    fn note(listing: &mut Listing) {
+        let [source, parity] = [0, 1].map(|at: usize| Fingerprint::of(&listing.files[at].blocks));
+        let note = Note { inode: 1, replication: 3, source, parity };
+        let marks = Marks { note: Some(note), ..Marks::default() };
+        listing.notes.marks = BTreeMap::from([("/raid/data/f".to_owned(), marks)]);
+        listing.notes.living = BTreeSet::from([1]);
+    }
+
+    /// Returns whether the first file has work and needs attention, and the reason if there are no steps.
+    fn judged(listing: &Listing, policies: &Policies, direction: Direction) -> (bool, bool, String) {
+        let units = hdfs_raid::survey(listing, policies, 1 << 40).units;
+        let mut forecasts = forecasts(&units, listing, policies, direction, 1 << 40);
+        let first = forecasts.remove(0);
+        let (has_work, needs_attention) = (first.has_work(), first.needs_attention);
+        let reason = first.without_steps().steps.expect_err("a reason");
+        (has_work, needs_attention, reason)
+    }
+
+    #[test]
+    fn a_file_with_one_replica_and_stale_parity_is_no_success() {
+        let mut stale = encoded(0);
+        stale.files[0].modified_ms = 9;
+        let without = Policies::none();
+        let (has_work, needs_attention, reason) = judged(&stale, &without, Direction::Encode);
+        assert_eq!((has_work, needs_attention), (false, true), "{reason}");
+        assert_eq!(reason, "its parity is stale, and no policy of codec xor covers it: undo its encoding");
+        // With its replicas, it has lost nothing.
+        stale.files[0].replication = 3;
+        assert!(!judged(&stale, &without, Direction::Encode).1);
+        // An intact file is protected by its parity.
+        assert!(!judged(&encoded(0), &without, Direction::Encode).1);
+    }
+
+    /// A client appends to the encoded file.
+    #[test]
+    fn an_open_file_with_stale_parity_gets_its_replicas() {
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let mut open = encoded(0);
+        (open.files[0].modified_ms, open.files[0].is_open) = (9, true);
+        let units = hdfs_raid::survey(&open, &policies, 1 << 40).units;
+        let forecasts = forecasts(&units, &open, &policies, Direction::Encode, 1 << 40);
+        let steps = forecasts[0].steps.as_ref().expect("steps");
+        assert_eq!(steps[0].to_string(), "set the replication of /data/f to 3");
+        assert_eq!(steps.last(), Some(&Next::End(End::Unfit(Exclusion::Open))));
+    }
+
+    #[test]
+    fn a_file_that_is_left_encoded_is_not_undone() {
+        let mut kept = encoded(0);
+        kept.snapshots = vec!["/data".to_owned()];
+        let without = Policies::none();
+        let (has_work, needs_attention, reason) = judged(&kept, &without, Direction::Undo);
+        assert_eq!(
+            (has_work, needs_attention, reason.as_str()),
+            (false, true, "excluded: /data has snapshots")
+        );
+        let mut plain = encoded(0);
+        plain.files.truncate(1);
+        assert!(!judged(&plain, &without, Direction::Undo).1);
+    }
+
+    #[test]
+    fn too_few_datanodes_are_reported() {
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let mut few = listing();
+        few.nodes[2..].iter_mut().for_each(|node| node.is_usable = false);
+        let (_, needs_attention, reason) = judged(&few, &policies, Direction::Encode);
+        assert!(needs_attention && reason.contains("DataNodes in service"), "{reason}");
+    }
+
+    #[test]
+    fn files_that_need_attention_are_all_listed() {
+        let mut listing = encoded(0);
+        listing.files[0].modified_ms = 9;
+        let policies = Policies::none();
+        let units = hdfs_raid::survey(&listing, &policies, 1 << 40).units;
+        let forecasts = forecasts(&units, &listing, &policies, Direction::Encode, 1 << 40);
+        let text = text(&forecasts, false);
+        assert!(text.starts_with("files that need attention:\n"), "{text}");
+        assert!(text.contains("other files:\n") && text.contains("it is parity"), "{text}");
+        let facts = facts(&forecasts);
+        let attention = |at: usize| facts["files"][at]["needs_attention"] == true;
+        assert_eq!([attention(0), attention(1)], [true, false]);
+    }
+
+    #[test]
+    fn the_parity_of_a_renamed_file_follows_it() {
+        let mut renamed = encoded(0);
+        note(&mut renamed);
+        renamed.files[0].path = "/data/g".to_owned();
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let units = hdfs_raid::survey(&renamed, &policies, 1 << 40).units;
+        let forecasts = forecasts(&units, &renamed, &policies, Direction::Encode, 1 << 40);
+        let steps = forecasts[0].steps.as_ref().expect("steps");
+        assert_eq!(steps[0].to_string(), "let /raid/data/f become /raid/data/g");
+        let errand = errand(&units[0], &policies, Direction::Encode, 1).expect("an errand");
+        assert_eq!(errand.file.stray.as_deref(), Some("/raid/data/f"));
+        // No policy covers its new path, for example in the trash.
+        renamed.files[0].path = "/user/a/.Trash/Current/f".to_owned();
+        let units = hdfs_raid::survey(&renamed, &policies, 1 << 40).units;
+        let trashed = units.iter().find(|unit| unit.path.starts_with("/user/")).expect("a unit");
+        let errand = self::errand(trashed, &policies, Direction::Encode, 1).expect("an errand");
+        assert_eq!(errand.file.stray.as_deref(), Some("/raid/data/f"));
     }
 
     #[test]

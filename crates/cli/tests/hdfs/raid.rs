@@ -337,7 +337,7 @@ pub fn a_forecast(world: &mut World) {
     console.run(&["dfs", "-setfattr", "-n", "user.mend.raid", "-v", "never", "/foretold/large"]);
     let steps = texts(&file("encode").expect("an answer")["steps"]);
     let last = steps.last().expect("steps");
-    assert!(last.starts_with("not encoded: its attribute user.mend.raid excludes it"), "{steps:#?}");
+    assert!(last.starts_with("excluded: its attribute user.mend.raid excludes it"), "{steps:#?}");
     world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", "/tmp/raidrs"]);
     world.delete("/foretold/large");
     world.assert_whole();

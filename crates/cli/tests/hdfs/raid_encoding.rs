@@ -29,6 +29,7 @@ pub fn there_and_back(world: &mut World) {
     assert_eq!(nodes.len(), 14, "each block has one replica, on a DataNode of its own: {data:?} {parity:?}");
     assert!(!world.cluster.console().exists("/tmp/raidrs"), "nothing is left of the encoding");
     world.assert_files();
+    rename_and_back(world, &mend, FILE, &policy);
     read_degraded(world, FILE, &data[3][0]);
     // HDFS itself makes the replicas.
     world.restart_namenode_with(&ALWAYS);
@@ -43,6 +44,19 @@ pub fn there_and_back(world: &mut World) {
     );
     world.restart_namenode_with(&NO_REPAIR);
     clean_up(world, &["/encoded"]);
+}
+
+/// A client without Mend's file system class renames the encoded file, and back. Its parity follows, and is not made again.
+fn rename_and_back(world: &mut World, mend: &Mend, path: &str, policy: &str) {
+    let other = format!("{path}2");
+    for (from, to) in [(path, other.as_str()), (other.as_str(), path)] {
+        world.cluster.console().run(&["dfs", "-mv", from, to]);
+        let said = finish(mend, "encode", "/encoded", policy);
+        assert!(said.contains(&format!("let /raidrs{from} become /raidrs{to}")), "{said}");
+        assert!(!said.contains("encode stripe"), "{said}");
+        let console = world.cluster.console();
+        assert!(console.exists(&format!("/raidrs{to}")) && !console.exists(&format!("/raidrs{from}")));
+    }
 }
 
 /// A command that was killed in the middle leaves the file as it was; the next one continues.

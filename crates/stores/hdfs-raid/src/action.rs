@@ -7,7 +7,8 @@ use crate::{Exclusion, Mark, Note};
 /// A call, or a few calls that can be interrupted anywhere.
 ///
 /// Every action can be repeated. It fails without an effect if the namespace no longer is as the facts say,
-/// except where HDFS has no conditional call: see [`SetReplication`](Self::SetReplication).
+/// except where HDFS has no conditional call: see [`SetReplication`](Self::SetReplication). Files that the facts contain
+/// are deleted, marked, touched and renamed by their inodes, so that a client may rename them meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Creates a folder and those above it.
@@ -59,17 +60,17 @@ pub enum Action {
         /// Milliseconds since 1970.
         modified_ms: u64,
     },
-    /// Creates the folders above the parity file's path, and renames the parity file.
+    /// Creates the folders above the parity file's path, and renames the parity file, which is known by its inode.
     Publish {
-        /// The path in the draft.
+        /// The path in the draft, or the parity path of the source's former name.
         from: String,
         /// The path of the parity file.
         to: String,
-        /// Whether it atomically replaces a parity file. Otherwise, it fails if there is one.
+        /// Whether it atomically replaces the parity file that was looked up. Otherwise, it fails if there is one.
         replaces: bool,
     },
-    /// Sets the replication of a file, by its inode, and lowers it only if the file has the same blocks. HDFS has no call
-    /// that does this atomically. So it must follow the look at the namespace within [`DECISION_MS`].
+    /// Sets the replication of a file, by its inode, and lowers it only if the file and its parity have the same blocks.
+    /// HDFS has no call that does this atomically. So it must follow the look at the namespace within [`DECISION_MS`].
     SetReplication {
         /// The file.
         path: String,
@@ -139,12 +140,23 @@ pub enum End {
     /// The file is replicated and has no parity.
     #[error("replicated, without parity")]
     Plain,
-    /// The file cannot or should not be encoded now. Its replication is not lowered.
-    #[error("not encoded: {0}")]
+    /// The file cannot or should not be encoded now, or its encoding cannot be undone. Its replication is not lowered.
+    #[error("excluded: {0}")]
     Unfit(Exclusion),
     /// Another coordinator encodes the file.
     #[error("another coordinator encodes it")]
     Superseded,
+    /// An encoding cannot be undone: HDFS makes no replicas of a block that it cannot read.
+    #[error(
+        "block {block} has no intact replica, {}. The parity is kept",
+        if *is_decodable { "but can be rebuilt from the parity" } else { "and its stripe has lost too much to rebuild it" }
+    )]
+    Lost {
+        /// Position of the block in the file.
+        block: usize,
+        /// Whether the parity suffices to rebuild all lost blocks of the file.
+        is_decodable: bool,
+    },
     /// There is no file at the source's path any more.
     #[error("the file no longer exists at this path")]
     SourceMissing,

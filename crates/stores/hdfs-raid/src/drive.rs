@@ -9,15 +9,13 @@
 //! **Invariants:**
 //! - An action follows from the latest look. The replication is set only within [`DECISION_MS`] of this look.
 //! - Every run ends, unless the NameNode keeps answering and the file keeps making progress.
-//! - A file with a lost block is not undone: more replicas cannot be made of a block that cannot be read.
+//! - A file whose blocks cannot be moved apart gets its replicas back if the loss of one DataNode could cost data.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::facts::{DataNodes, Facts};
-use crate::lower::stripes;
-use crate::work::pair;
-use crate::{Action, Codec, DECISION_MS, End, Goal, Layout, Next, Waiting, Work};
+use crate::{Action, Codec, DECISION_MS, End, Goal, Next, Waiting, Work};
 
 /// The pause between two looks at a file that waits for an event: the interval of DataNodes' heartbeats.
 const LOOK_AGAIN_MS: u64 = 3_000;
@@ -55,6 +53,8 @@ pub struct Drive {
     failures: [u32; 2],
     refuted: u32,
     written: BTreeMap<usize, u32>,
+    /// Why the work ends once the file is safe.
+    stop: Option<Stop>,
 }
 
 /// The driver's next task.
@@ -148,11 +148,8 @@ pub enum Stop {
     /// Parity of a stripe was written several times, and was not there as it should be.
     #[error("the parity of stripe {0} was written {WRITTEN} times, and each time was not as it should be")]
     Unstable(usize),
-    /// An encoding cannot be undone, because a block has no intact replica. Nothing was changed.
-    #[error(
-        "block {block} has no intact replica, {}. Nothing was changed, and the parity is kept",
-        if *is_decodable { "but can be rebuilt from the parity" } else { "and its stripe has lost too much to rebuild it" }
-    )]
+    /// As [`End::Lost`].
+    #[error("{}", End::Lost { block: *block, is_decodable: *is_decodable })]
     Lost {
         /// Position of the block in the file.
         block: usize,
@@ -178,6 +175,7 @@ impl Drive {
             failures: [0; 2],
             refuted: 0,
             written: BTreeMap::new(),
+            stop: None,
         }
     }
 
@@ -193,10 +191,15 @@ impl Drive {
             Ok(look) => look,
             Err(trouble) => return self.try_again(trouble, now_ms),
         };
-        if let Some(stop) = self.begin(&facts) {
-            return Order::End(Err(stop));
+        let term = self.least_term.max(facts.next_term());
+        let begin = || Work::new(self.codec.clone(), self.tolerated, self.goal, term);
+        let work = self.work.get_or_insert_with(begin);
+        if let Some(stop) = self.stop.clone() {
+            return match work.retreat(&facts) {
+                Some(action) => self.act(action, looked_ms + DECISION_MS, now_ms),
+                None => Order::End(Err(stop)),
+            };
         }
-        let work = self.work.as_mut().expect("begun");
         let next = work.next(&facts, nodes, looked_ms);
         // The reason for which a file is unfit may contain its age.
         let facts = Facts { unfit: None, ..facts };
@@ -206,6 +209,9 @@ impl Drive {
         };
         self.seen = Some((facts, since_ms));
         match next {
+            Next::End(End::Lost { block, is_decodable }) => {
+                Order::End(Err(Stop::Lost { block, is_decodable }))
+            }
             Next::End(end) => Order::End(Ok(end)),
             Next::Wait(waiting) => {
                 self.unavailable_since_ms = None;
@@ -227,18 +233,6 @@ impl Drive {
             self.refuted += u32::from(!is_right);
         }
         if self.refuted >= REFUTED { Order::End(Err(Stop::WrongParity)) } else { Order::Look }
-    }
-
-    /// Creates the work at the first look. Refuses to undo the encoding of a file with lost blocks.
-    fn begin(&mut self, facts: &Facts) -> Option<Stop> {
-        if self.work.is_some() {
-            return None;
-        }
-        let term = self.least_term.max(facts.next_term());
-        let work = Work::new(self.codec.clone(), self.tolerated, self.goal, term);
-        let stop = if self.goal == Goal::Plain { lost(&work, facts) } else { None };
-        self.work = Some(work);
-        stop
     }
 
     fn act(&mut self, action: Action, until_ms: u64, now_ms: u64) -> Order {
@@ -277,8 +271,13 @@ impl Drive {
                 is_over.then(|| Stop::Refused { action, kind: *kind, text: text.clone() })
             }
         };
-        self.action = None;
+        let is_move = matches!(self.action.take(), Some(Action::Move(_)));
         match stop {
+            // Another look tells whether the file is safe as it is.
+            Some(stop) if is_move && self.stop.is_none() => {
+                (self.failures[0], self.stop) = (0, Some(stop));
+                Order::Look
+            }
             Some(stop) => Order::End(Err(stop)),
             None => Order::Pause { ms: RETRY_MS, why: Pause::Retry(trouble) },
         }
@@ -295,17 +294,6 @@ fn wait(waiting: Waiting, same_for_ms: u64) -> Order {
         true => Order::End(Err(Stop::Stalled(waiting))),
         false => Order::Pause { ms: LOOK_AGAIN_MS, why: Pause::Waiting(waiting) },
     }
-}
-
-/// Returns the first lost block of an encoded file, and whether the parity suffices to rebuild them all.
-fn lost(work: &Work, facts: &Facts) -> Option<Stop> {
-    let (source, parity) = (facts.source.as_ref()?, facts.parity.as_ref()?);
-    let block = source.file.missing_block()?;
-    let is_decodable = work.has_valid_parity(facts, &source.file, parity) && {
-        let layout = Layout::of_file(&source.file, &work.codec).expect("valid parity has a layout");
-        stripes(pair(source, parity), &layout).iter().all(|stripe| stripe.is_decodable(&work.codec))
-    };
-    Some(Stop::Lost { block, is_decodable })
 }
 
 impl fmt::Display for Pause {

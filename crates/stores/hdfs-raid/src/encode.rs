@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 
 use crate::facts::{DataNodes, Draft, DraftName, Facts, MarkedFile, draft_folder};
+use crate::survey::data_replicas;
 use crate::work::{Work, note, unfit};
 use crate::{
     Action, Block, End, Exclusion, File, Layout, Member, NewBlock, Next, NodeIndex, Storing, parity_path,
@@ -114,7 +115,7 @@ impl Work {
     /// Returns the step that writes the missing parity blocks of a stripe.
     fn write(&self, facts: &Facts, source: &File, pieces: &Pieces<'_>, nodes: &DataNodes) -> Next {
         let (stripe, members) = pieces.unfinished();
-        let mut replicas = data_replicas(source, members);
+        let mut replicas = data_replicas(&[source], members);
         let parities = pieces.layout.parity_positions(stripe);
         replicas.extend(parities.clone().map(|at| pieces.replicas(at)));
         let spread = match nodes.cluster.spread(replicas.len(), self.tolerated) {
@@ -194,9 +195,4 @@ impl<'a> Pieces<'a> {
         let file = self.found.get(self.paths[at].as_str());
         file.map(|file| file.file.blocks[0].replicas.clone()).unwrap_or_default()
     }
-}
-
-/// Returns the DataNodes with replicas of data blocks.
-pub(crate) fn data_replicas(source: &File, members: &[Member]) -> Vec<Vec<NodeIndex>> {
-    members.iter().map(|member| source.blocks[member.block].replicas.clone()).collect()
 }

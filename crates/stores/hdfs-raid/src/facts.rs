@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Bound::{Included, Unbounded};
 
 use crate::policy::{check_file, snapshots_above};
+use crate::stray::Strays;
 use crate::survey::{Source, check_source, load_of};
 use crate::{
     Cluster, Codec, Exclusion, File, Layout, Listing, Load, Marks, Node, NodeIndex, RaidPolicy, parity_path,
@@ -22,6 +23,9 @@ pub struct Facts {
     pub source: Option<MarkedFile>,
     /// The file at the path of its parity.
     pub parity: Option<MarkedFile>,
+    /// The parity of the source at the path that belongs to its former name, if there is no file at
+    /// [`parity`](Self::parity). A note proves that it is the parity of the present contents.
+    pub stray: Option<MarkedFile>,
     /// The folders with parity that is being made for this path, in the order of their names.
     pub drafts: Vec<Draft>,
     /// The inode in the note on the parity, if such a file exists.
@@ -79,6 +83,7 @@ pub struct FactFinder<'a> {
     listing: &'a Listing,
     files: BTreeMap<&'a str, &'a File>,
     folders: BTreeSet<&'a str>,
+    strays: Strays<'a>,
 }
 
 impl DraftName {
@@ -162,11 +167,12 @@ impl Facts {
 }
 
 impl<'a> FactFinder<'a> {
-    /// Creates a finder. The listing must contain the parity files and the drafts.
+    /// Creates a finder. The listing must contain the parity files, the drafts, and the attributes of the
+    /// [marked](Self::marked) files.
     pub fn new(listing: &'a Listing) -> Self {
         let files = listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
         let folders = listing.folders.iter().map(|folder| folder.path.as_str()).collect();
-        Self { listing, files, folders }
+        Self { listing, files, folders, strays: Strays::of(listing) }
     }
 
     /// Returns the paths of the existing files whose attributes are among the facts about a path.
@@ -180,38 +186,31 @@ impl<'a> FactFinder<'a> {
         own.map(str::to_owned).chain(drafts).collect()
     }
 
-    /// Returns the facts about a path. `marks` are the attributes of the [marked](Self::marked) files,
-    /// `living` are the existing inodes among those in notes.
-    pub fn facts(
-        &self,
-        codec: &Codec,
-        policy: Option<&RaidPolicy>,
-        path: &str,
-        now_ms: u64,
-        marks: &BTreeMap<String, Marks>,
-        living: &BTreeSet<u64>,
-    ) -> Facts {
-        let marked = |file: &File| {
-            let marks = marks.get(&file.path).copied().unwrap_or_default();
-            MarkedFile { file: file.clone(), marks }
-        };
-        let at = |path: &str| self.files.get(path).map(|file| marked(file));
+    /// Returns the facts about a path.
+    pub fn facts(&self, codec: &Codec, policy: Option<&RaidPolicy>, path: &str, now_ms: u64) -> Facts {
         let draft = |(folder, name): (&str, DraftName)| {
-            let files = self.files_in(folder).into_iter().map(marked).collect();
+            let files = self.files_in(folder).into_iter().map(|file| self.with_marks(file)).collect();
             Draft { path: folder.to_owned(), name, files }
         };
-        let source = self.files.get(path);
-        let fitness = source.map(|file| self.check(codec, policy, file, now_ms));
-        let parity = at(&parity_path(&codec.parity_root, path));
+        let at = |path: &str| self.files.get(path).copied();
+        let (source, parity) = (at(path), at(&parity_path(&codec.parity_root, path)));
+        let stray = source.filter(|_| parity.is_none()).and_then(|file| self.strays.find(codec, file));
+        let [own, parity, stray] = [source, parity, stray].map(|file| file.map(|file| self.with_marks(file)));
         let noted = parity.as_ref().and_then(|parity| parity.marks.note).map(|note| note.inode);
         Facts {
-            source: at(path),
+            source: own,
             parity,
+            stray,
             drafts: self.drafts(codec, path).into_iter().map(draft).collect(),
-            living: noted.filter(|inode| living.contains(inode)),
-            unfit: fitness.and_then(Result::err),
+            living: noted.filter(|inode| self.listing.notes.living.contains(inode)),
+            unfit: source.and_then(|file| self.check(codec, policy, file, now_ms).err()),
             snapshots: snapshots_above(self.listing, path).cloned(),
         }
+    }
+
+    fn with_marks(&self, file: &File) -> MarkedFile {
+        let marks = self.listing.notes.marks.get(&file.path).copied().unwrap_or_default();
+        MarkedFile { file: file.clone(), marks }
     }
 
     fn check(
@@ -224,8 +223,7 @@ impl<'a> FactFinder<'a> {
         let policy = policy.ok_or(Exclusion::NoPolicy)?;
         check_file(self.listing, file)?;
         let layout = Layout::of_file(file, codec)?;
-        let (path, modified_ms) = (file.path.as_str(), file.modified_ms);
-        check_source(&Source { path, modified_ms, files: vec![file], layout }, policy, codec, now_ms)
+        check_source(&Source::of_file(file, layout), policy, codec, now_ms)
     }
 
     /// Returns the folders with parity that is being made for a path.
@@ -247,7 +245,7 @@ impl<'a> FactFinder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Folder, Note, Scope, Storing};
+    use crate::{Block, Fingerprint, Folder, Note, Notes, Scope, Storing};
 
     fn file(path: &str) -> File {
         File {
@@ -288,7 +286,7 @@ mod tests {
         let listing = Listing { folders, files, ..Listing::default() };
         let finder = FactFinder::new(&listing);
         assert_eq!(finder.marked(&codec(), "/d/f"), ["/d/f", "/p/d/f", "/tmp/p/d/f/.mend-1-2-3/0-0"]);
-        let facts = finder.facts(&codec(), None, "/d/f", 0, &BTreeMap::new(), &BTreeSet::new());
+        let facts = finder.facts(&codec(), None, "/d/f", 0);
         let [draft] = &facts.drafts[..] else { panic!("one draft: {:?}", facts.drafts) };
         assert_eq!((draft.name.to_string().as_str(), draft.files.len()), (".mend-1-2-3", 2));
         assert!(draft.name.is_of(&file("/d/f")));
@@ -297,14 +295,44 @@ mod tests {
 
     #[test]
     fn only_an_existing_inode_is_reported() {
-        let listing = Listing { files: vec![file("/d/f"), file("/p/d/f")], ..Listing::default() };
         let none = crate::Fingerprint::of([]);
         let note = Note { inode: 7, replication: 3, source: none, parity: none };
         let marks = BTreeMap::from([("/p/d/f".to_owned(), Marks { note: Some(note), ..Marks::default() })]);
         let living = |inodes: &[u64]| {
-            let inodes = inodes.iter().copied().collect();
-            FactFinder::new(&listing).facts(&codec(), None, "/d/f", 0, &marks, &inodes).living
+            let living = inodes.iter().copied().collect();
+            let notes = Notes { marks: marks.clone(), living, ..Notes::default() };
+            let files = vec![file("/d/f"), file("/p/d/f")];
+            let listing = Listing { files, notes, ..Listing::default() };
+            FactFinder::new(&listing).facts(&codec(), None, "/d/f", 0).living
         };
         assert_eq!([living(&[6, 7]), living(&[6])], [Some(7), None]);
+    }
+
+    /// Returns a file of this many blocks with this stamp.
+    fn with_blocks(path: &str, blocks: i64, stamp: u64) -> File {
+        let block = |number| Block { number, stamp, bytes: 512, replicas: vec![NodeIndex(0)] };
+        File { bytes: 512 * blocks as u64, blocks: (0..blocks).map(block).collect(), ..file(path) }
+    }
+
+    /// Returns the path of the stray parity of `/d/f`. The note names this inode, and blocks of the source with this
+    /// stamp. Parity with the note is at these paths.
+    fn stray(inode: u64, stamp: u64, paths: &[&str]) -> Option<String> {
+        let print = |blocks, stamp| Fingerprint::of(&with_blocks("", blocks, stamp).blocks);
+        let note = Note { inode, replication: 3, source: print(3, stamp), parity: print(2, 9) };
+        let marks = Marks { note: Some(note), ..Marks::default() };
+        let mut listing = Listing { files: vec![with_blocks("/d/f", 3, 7)], ..Listing::default() };
+        listing.files.extend(paths.iter().map(|path| with_blocks(path, 2, 9)));
+        listing.notes.marks = paths.iter().map(|&path| (path.to_owned(), marks)).collect();
+        let facts = FactFinder::new(&listing).facts(&codec(), None, "/d/f", 0);
+        facts.stray.map(|found| found.file.path)
+    }
+
+    #[test]
+    fn parity_at_a_former_path_is_found_by_its_note() {
+        assert_eq!(stray(1, 7, &["/p/e/g"]).as_deref(), Some("/p/e/g"));
+        assert_eq!(stray(2, 7, &["/p/e/g"]), None, "of another file");
+        assert_eq!(stray(1, 8, &["/p/e/g"]), None, "of other contents");
+        assert_eq!(stray(1, 7, &["/q/e/g"]), None, "below another parity root");
+        assert_eq!(stray(1, 7, &["/p/e/g", "/p/d/f"]), None, "the path is taken");
     }
 }

@@ -142,7 +142,8 @@ impl Facts {
     }
 
     fn publish(&mut self, from: &str, to: &str) {
-        if let Some(mut found) = self.take_from_draft(from) {
+        let stray = self.stray.take_if(|stray| stray.file.path == from);
+        if let Some(mut found) = stray.or_else(|| self.take_from_draft(from)) {
             found.file.path = to.to_owned();
             self.parity = Some(found);
         }

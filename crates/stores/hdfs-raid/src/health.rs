@@ -97,13 +97,14 @@ pub struct Inspector<'a> {
     policies: &'a Policies,
     files: BTreeMap<&'a str, &'a File>,
     judge: Judge,
+    codes: BTreeMap<&'a str, BuiltCode>,
 }
 
 impl<'a> Inspector<'a> {
     /// Creates an inspector for the listing that was surveyed with these policies.
     pub fn new(listing: &'a Listing, policies: &'a Policies) -> Self {
         let files = listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
-        Self { policies, files, judge: Judge::new(&listing.nodes) }
+        Self { policies, files, judge: Judge::new(&listing.nodes), codes: BuiltCode::all(policies) }
     }
 
     /// Returns the listed file with this path.
@@ -125,7 +126,7 @@ impl<'a> Inspector<'a> {
             Scope::File => Layout::of_file(files[0], codec),
             Scope::Folder => Layout::of_folder(&files, codec),
         };
-        Some(encoded_stripes(&files, &layout.ok()?, parity, &BuiltCode::of(codec), &self.judge))
+        Some(encoded_stripes(&files, &layout.ok()?, parity, &self.codes[codec.name.as_str()], &self.judge))
     }
 }
 
@@ -154,7 +155,7 @@ pub(crate) fn encoded_stripes<'a>(
 }
 
 /// Whether the missing blocks of a stripe with this number of data blocks can be rebuilt.
-fn is_decodable(code: &dyn Code, data: usize, replicas: &[Vec<NodeIndex>]) -> bool {
+pub(crate) fn is_decodable(code: &dyn Code, data: usize, replicas: &[Vec<NodeIndex>]) -> bool {
     // Data blocks that a short stripe lacks are zeros, which are always available.
     let absent = code.data_blocks() - data;
     let index = |at: usize| BlockIndex((if at < data { at } else { at + absent }) as u16);

@@ -44,6 +44,7 @@ mod policy;
 mod protection;
 mod raided;
 mod state;
+mod stray;
 mod survey;
 mod undo;
 mod work;

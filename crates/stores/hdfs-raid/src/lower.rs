@@ -3,14 +3,14 @@
 //! HDFS chooses the replicas that it removes. When their number has stayed the same for a while, the
 //! remaining ones are moved where blocks of a stripe stand too close together.
 
-use codes::BlockIndex;
+use codes::Code;
 
-use crate::encode::data_replicas;
 use crate::facts::{DataNodes, Facts, MarkedFile};
-use crate::work::{Pair, Work, unfit};
+use crate::health;
+use crate::survey::data_replicas;
+use crate::work::{Pair, Work, pair, unfit};
 use crate::{
-    Action, Arrangement, BlockMove, Codec, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes,
-    Waiting,
+    Action, Arrangement, BlockMove, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes, Waiting,
 };
 
 /// Replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with
@@ -79,6 +79,20 @@ impl Work {
         }
     }
 
+    /// Returns the call that gives a file its former replication again, because HDFS refuses to move its blocks, and some
+    /// DataNode has the only replicas of more of them than the code tolerates to lose.
+    pub(crate) fn retreat(&self, facts: &Facts) -> Option<Action> {
+        let (source, parity) = (facts.source.as_ref()?, facts.parity.as_ref()?);
+        let pair = pair(source, parity);
+        if pair.source.replication >= pair.replication || !self.has_valid_parity(facts, pair.source, parity) {
+            return None;
+        }
+        let layout = Layout::of_file(pair.source, &self.codec).expect("valid parity has a layout");
+        let (path, replication) = (pair.source.path.clone(), pair.replication);
+        let is_needed = stripes(pair, &layout).iter().any(|stripe| self.is_exposed(stripe));
+        is_needed.then_some(Action::SetReplication { path, replication })
+    }
+
     fn arrange(&self, stripes: &[Placed], nodes: &DataNodes) -> Result<Vec<Arrangement>, TooFewNodes> {
         let mut load = nodes.load.clone();
         let arrange = |stripe: &Placed| {
@@ -88,15 +102,22 @@ impl Work {
         stripes.iter().map(arrange).collect()
     }
 
-    /// Whether a misplaced stripe has lost blocks, and the loss of its most crowded DataNode would be too
-    /// much. There are no arrangements if there are too few DataNodes.
+    /// Whether the loss of the most crowded DataNode of a stripe would be too much, and the blocks cannot be moved apart
+    /// first: the stripe has lost blocks, or there are too few DataNodes, and thus no arrangements.
     fn is_at_risk(&self, stripes: &[Placed], arrangements: Option<&[Arrangement]>) -> bool {
         let is_at_risk = |(at, stripe): (usize, &Placed)| {
-            let (lost, crowd) = (stripe.lost(), stripe.crowd());
-            let is_misplaced = arrangements.map_or(crowd > 1, |all| all[at].is_misplaced());
-            lost > 0 && is_misplaced && lost + crowd > self.tolerated
+            let is_fixed = match arrangements {
+                Some(all) => stripe.lost() > 0 && all[at].is_misplaced(),
+                None => stripe.crowd() > 1,
+            };
+            is_fixed && self.is_exposed(stripe)
         };
         stripes.iter().enumerate().any(is_at_risk)
+    }
+
+    /// Whether the loss of one DataNode could cost data.
+    fn is_exposed(&self, stripe: &Placed) -> bool {
+        stripe.lost() + stripe.crowd() > self.tolerated
     }
 }
 
@@ -113,15 +134,9 @@ impl Placed {
     }
 
     /// Whether the other blocks suffice to rebuild all lost ones. Blocks that a short stripe lacks count as zeros.
-    pub(crate) fn is_decodable(&self, codec: &Codec) -> bool {
+    pub(crate) fn is_decodable(&self, code: &dyn Code) -> bool {
         let data = self.blocks.iter().filter(|(is_parity, _)| !is_parity).count();
-        let index = |at: usize| if at < data { at } else { at - data + codec.data_blocks() };
-        let is_lost = |at: &usize| self.replicas[*at].is_empty();
-        let lost: Vec<usize> = (0..self.blocks.len()).filter(is_lost).map(index).collect();
-        let code = codec.code.build().expect("the code was checked when it was parsed");
-        let all = (0..code.blocks() as u16).map(BlockIndex);
-        let (lost, others): (Vec<_>, Vec<_>) = all.partition(|block| lost.contains(&usize::from(block.0)));
-        lost.is_empty() || code.repair(&lost, &others).is_ok()
+        health::is_decodable(code, data, &self.replicas)
     }
 
     /// Returns the greatest number of blocks whose only replica is on the same DataNode.
@@ -140,7 +155,7 @@ impl Placed {
 pub(crate) fn stripes(pair: Pair<'_>, layout: &Layout) -> Vec<Placed> {
     let stripe = |(stripe, members): (usize, &[crate::Member])| {
         let parities = layout.parity_positions(stripe);
-        let mut replicas = data_replicas(pair.source, members);
+        let mut replicas = data_replicas(&[pair.source], members);
         replicas.extend(pair.parity.file.blocks[parities.clone()].iter().map(|block| block.replicas.clone()));
         let data = members.iter().map(|member| (false, member.block));
         Placed { blocks: data.chain(parities.map(|at| (true, at))).collect(), replicas }

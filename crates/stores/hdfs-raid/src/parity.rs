@@ -65,6 +65,9 @@ pub enum StaleParity {
     /// The note on the parity file cannot be read.
     #[error("another version of Mend has written the note on the parity file")]
     UnknownNote,
+    /// The file was renamed without its parity. Readers look for parity at the path that the file has now.
+    #[error("the file was renamed, and its parity is still at the path that belongs to its former name")]
+    Elsewhere,
     /// The blocks of the source do not form stripes any more.
     #[error(
         "the blocks of the file do not form the stripes of the parity any more, for example after `concat`"
@@ -120,8 +123,8 @@ pub(crate) enum Noted {
     Unknown,
 }
 
-/// Why parity is valid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why parity is valid; the best reason first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Evidence {
     /// Its note names the present blocks of both files.
     Note,
@@ -157,6 +160,18 @@ pub(crate) fn check_parity(
             check_age(&source.files, parity).map(|()| Evidence::Metadata)
         }
     }
+}
+
+/// Returns why a file is valid parity of the present contents of another one; `None` if it is not.
+pub(crate) fn evidence(codec: &Codec, file: &File, parity: &File, noted: Noted) -> Option<Evidence> {
+    let layout = Layout::of_file(file, codec).ok()?;
+    check_parity(codec, &Source::of_file(file, layout), parity, noted).ok()
+}
+
+/// Chooses among the valid parity of one file, given in the order of the codecs: parity with a note precedes parity
+/// without one, then the first codec counts. Surveys and the stripes in the catalog thus use the same parity.
+pub(crate) fn best<T>(valid: impl Iterator<Item = (Evidence, T)>) -> Option<T> {
+    valid.min_by_key(|&(evidence, _)| evidence).map(|(_, parity)| parity)
 }
 
 fn check_note(source: &File, parity: &File, found: Note, is_living: bool) -> Result<(), StaleParity> {
@@ -245,8 +260,7 @@ mod tests {
         let codec = &Codec::hdfs_raid()[1];
         let checked = |file: &File, parity: &File, noted| {
             let layout = Layout::of_file(file, codec).expect("full blocks");
-            let source = Source { path: "/f", modified_ms: file.modified_ms, files: vec![file], layout };
-            check_parity(codec, &source, parity, noted)
+            check_parity(codec, &Source::of_file(file, layout), parity, noted)
         };
         let (source, parity) = (stamped("/f", &[7, 9], 2), stamped("/raid/f", &[11], 1));
         assert_eq!(checked(&source, &parity, Noted::No), Ok(Evidence::Metadata));

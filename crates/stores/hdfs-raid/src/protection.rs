@@ -34,9 +34,9 @@ pub enum ParityState {
     Undone,
     /// It is not the parity of its source's present contents.
     Stale(StaleParity),
-    /// Its source exists, but uses parity of another codec, or cannot have any.
+    /// Its file exists, but uses other parity, or cannot have any.
     Unused,
-    /// The file with this inode, whose parity it is, was renamed and is not protected at its present path.
+    /// The file with this inode, whose parity it is, was renamed and has no valid parity at its present path.
     Renamed(u64),
     /// There is no file at the path of its source.
     NoSource,
@@ -103,6 +103,13 @@ impl Notes {
         Protection { path: parity.path.clone(), state, former_replication }
     }
 
+    /// Returns the state of the parity of a file that was renamed without it.
+    pub(crate) fn renamed(&self, source: &File, parity: &File) -> Protection {
+        let former_replication = self.former_replication(&[source], parity);
+        let state = ParityState::Renamed(source.inode);
+        Protection { path: parity.path.clone(), state, former_replication }
+    }
+
     /// Returns the state of the parity of a file whose blocks do not form stripes any more.
     pub(crate) fn irregular(&self, source: &File, parity: &File) -> Protection {
         let former_replication = self.former_replication(&[source], parity);
@@ -155,11 +162,13 @@ impl Notes {
         sources.iter().map(|file| file.replication).max().unwrap_or(0).max(noted)
     }
 
-    /// Returns the state of a parity file that no source in the listing uses.
+    /// Returns the state of a parity file that no source in the listing uses. `protected` are the inodes of files with
+    /// valid parity.
     fn state_without_use(
         &self,
         listing: &Listing,
         existing: &Existing<'_>,
+        protected: &BTreeSet<u64>,
         source: &str,
         parity: &File,
     ) -> ParityState {
@@ -170,6 +179,7 @@ impl Notes {
         let present = existing.get(source);
         let renamed = |inode: &u64| self.living.contains(inode) && present != Some(&Some(*inode));
         match noted.filter(renamed) {
+            Some(inode) if protected.contains(&inode) => ParityState::Unused,
             Some(inode) => ParityState::Renamed(inode),
             None if present.is_some() => ParityState::Unused,
             None if !is_within(source, &listing.root) => ParityState::SourceUnlisted,
@@ -197,11 +207,13 @@ pub fn parity_files<'a>(listing: &'a Listing, policies: &'a Policies) -> impl It
     listing.files.iter().filter(is_parity)
 }
 
-/// Returns the states of all parity files. `used` has the states of those that belong to a surveyed file.
+/// Returns the states of all parity files. `used` has the states of those that belong to a surveyed file, `protected`
+/// the inodes of files with valid parity.
 pub(crate) fn parity_units(
     listing: &Listing,
     policies: &Policies,
     used: &BTreeMap<&str, &ParityState>,
+    protected: &BTreeSet<u64>,
 ) -> Vec<ParityUnit> {
     let files = listing.files.iter().map(|file| (file.path.as_str(), Some(file.inode)));
     let folders = listing.folders.iter().map(|folder| (folder.path.as_str(), None));
@@ -210,9 +222,12 @@ pub(crate) fn parity_units(
         let root = policies.parity_root_of(&file.path)?;
         let source = source_of(root, &file.path).unwrap_or_default();
         let state = match used.get(file.path.as_str()) {
+            Some(ParityState::Stale(StaleParity::Foreign { inode })) if protected.contains(inode) => {
+                ParityState::Unused
+            }
             Some(ParityState::Stale(StaleParity::Foreign { inode })) => ParityState::Renamed(*inode),
             Some(state) => (*state).clone(),
-            None => listing.notes.state_without_use(listing, &existing, source, file),
+            None => listing.notes.state_without_use(listing, &existing, protected, source, file),
         };
         let stored = file.bytes * u64::from(file.replication);
         Some(ParityUnit { path: file.path.clone(), state, bytes: file.bytes, stored })

@@ -1,8 +1,8 @@
 //! The stripes of files that are encoded, as the NameNode lists them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::parity::check_parity;
+use crate::parity::{Evidence, best, check_parity};
 use crate::policy::check_storing;
 use crate::survey::Source;
 use crate::{
@@ -49,7 +49,9 @@ pub struct RaidedStripe<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableParity {
     /// The source does not exist, or is a folder.
-    #[error("there is no file {0}; if it was renamed, rename its parity too")]
+    #[error(
+        "there is no file {0}; if it was renamed, `mend raid encode` of its new folder renames the parity too"
+    )]
     NoSource(String),
     /// The source cannot be encoded any more, for example because a client is writing to it.
     #[error("its source is excluded: {0}")]
@@ -62,23 +64,24 @@ pub enum UnusableParity {
     Stale(#[from] StaleParity),
 }
 
-/// Returns the files of a listing that have valid parity by one of these codecs. If a file has parity by
-/// several codecs, the first one counts. Codecs whose stripes run over folders are left out.
+/// Returns the files of a listing that have valid parity by one of these codecs. If a file has valid parity by several
+/// codecs, one with a note counts, or else the first one. Codecs whose stripes run over folders are left out.
 pub fn raided<'a>(listing: &'a Listing, codecs: &'a [Codec]) -> Raided<'a> {
     let by_path: BTreeMap<&str, &File> =
         listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
-    let (mut raided, mut sources) = (Raided::default(), BTreeSet::new());
+    let mut unusable = Vec::new();
+    let mut valid: BTreeMap<&str, Vec<(Evidence, RaidedFile<'a>)>> = BTreeMap::new();
     for codec in codecs.iter().filter(|codec| codec.scope == Scope::File) {
         for &parity in by_path.values() {
             let Some(path) = source_of(&codec.parity_root, &parity.path) else { continue };
             match raided_file(by_path.get(path).copied(), path, parity, codec, &listing.notes) {
-                Ok(file) if sources.insert(path) => raided.files.push(file),
-                Ok(_) => {}
-                Err(why) => raided.unusable.push((parity, why)),
+                Ok(found) => valid.entry(path).or_default().push(found),
+                Err(why) => unusable.push((parity, why)),
             }
         }
     }
-    raided
+    let files = valid.into_values().filter_map(|found| best(found.into_iter())).collect();
+    Raided { files, unusable }
 }
 
 fn raided_file<'a>(
@@ -87,17 +90,16 @@ fn raided_file<'a>(
     parity: &'a File,
     codec: &'a Codec,
     notes: &Notes,
-) -> Result<RaidedFile<'a>, UnusableParity> {
+) -> Result<(Evidence, RaidedFile<'a>), UnusableParity> {
     let source = source.ok_or_else(|| UnusableParity::NoSource(path.to_owned()))?;
     check_storing(source).map_err(UnusableParity::Source)?;
     if source.is_open {
         return Err(UnusableParity::Source(Exclusion::Open));
     }
     let layout = Layout::of_file(source, codec)?;
-    let (path, modified_ms) = (source.path.as_str(), source.modified_ms);
-    let pair = Source { path, modified_ms, files: vec![source], layout };
-    check_parity(codec, &pair, parity, notes.noted(&parity.path))?;
-    Ok(RaidedFile { source, parity, codec, layout: pair.layout })
+    let pair = Source::of_file(source, layout);
+    let evidence = check_parity(codec, &pair, parity, notes.noted(&parity.path))?;
+    Ok((evidence, RaidedFile { source, parity, codec, layout: pair.layout }))
 }
 
 impl<'a> RaidedFile<'a> {
@@ -121,6 +123,8 @@ impl<'a> RaidedFile<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{Fingerprint, Marks, Note, Storing};
 
@@ -242,5 +246,20 @@ mod tests {
         let raided = raided(&listing, &codecs);
         assert_eq!(raided.files.iter().map(|file| &file.codec.name[..]).collect::<Vec<_>>(), ["xor"]);
         assert_eq!(raided.unusable.len(), 1);
+    }
+
+    /// HDFS-RAID's parity by an earlier codec may have kept its place and time.
+    #[test]
+    fn parity_with_a_note_precedes_parity_without_one() {
+        let (source, parity) = (file("/f", 100, &[512; 3]), file("/raid/f", 300, &[512]));
+        let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
+        let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity };
+        let mut listing = listing(vec![source, file("/raidrs/f", 200, &[512; 4]), parity]);
+        let codecs = Codec::hdfs_raid();
+        let chosen = |listing: &Listing| raided(listing, &codecs).files[0].parity.path.clone();
+        assert_eq!(chosen(&listing), "/raidrs/f");
+        let marks = Marks { note: Some(note), ..Marks::default() };
+        listing.notes.marks.insert("/raid/f".to_owned(), marks);
+        assert_eq!(chosen(&listing), "/raid/f");
     }
 }

@@ -7,8 +7,10 @@ use codes::Code;
 
 use crate::health::encoded_stripes;
 use crate::listing::parent;
+use crate::parity::{best, evidence};
 use crate::policy::{LEAST_BYTES_IN_FOLDER, check_file, check_storing};
 use crate::protection::{parity_totals, parity_units};
+use crate::stray::Strays;
 use crate::{
     Arrangement, Cluster, Codec, Damage, Exclusion, File, Health, Judge, Layout, Listing, Load, Member,
     NodeIndex, ParityState, ParityUnit, Policies, Protection, RaidPolicy, Scope, StaleParity, State,
@@ -136,6 +138,14 @@ impl Survey {
     }
 }
 
+impl Unit {
+    /// Returns the path of the unit's parity if the file was renamed without it.
+    pub fn stray(&self) -> Option<&str> {
+        let is_stray = |protection: &&Protection| matches!(protection.state, ParityState::Renamed(_));
+        self.protection.as_ref().filter(is_stray).map(|protection| protection.path.as_str())
+    }
+}
+
 impl Saving {
     /// Returns the saved space in percent of the former space; negative if more is stored now.
     pub fn percent(&self) -> f64 {
@@ -186,7 +196,15 @@ fn finish(mut units: Vec<Unit>, listing: &Listing, policies: &Policies) -> Surve
             (unit.stored, unit.target) = (0, 0);
         }
     }
-    Survey { parity: parity_units(listing, policies, &used), units }
+    let parity = parity_units(listing, policies, &used, &protected(&units, listing));
+    Survey { parity, units }
+}
+
+/// Returns the inodes of the files with valid parity.
+fn protected(units: &[Unit], listing: &Listing) -> BTreeSet<u64> {
+    let is_valid = |unit: &&Unit| unit.protection.as_ref().is_some_and(|it| it.state.is_valid());
+    let paths: BTreeSet<&String> = units.iter().filter(is_valid).flat_map(|unit| &unit.files).collect();
+    listing.files.iter().filter(|file| paths.contains(&file.path)).map(|file| file.inode).collect()
 }
 
 /// How a unit is or will be encoded.
@@ -194,8 +212,10 @@ fn finish(mut units: Vec<Unit>, listing: &Listing, policies: &Policies) -> Surve
 struct Encoding<'a> {
     codec: &'a Codec,
     policy: Option<&'a RaidPolicy>,
-    /// The file at the path of the parity file.
+    /// The parity file.
     parity: Option<&'a File>,
+    /// Whether the parity file is at the path that belongs to the source's former name.
+    is_stray: bool,
 }
 
 /// A file, or a folder with the files that are encoded together.
@@ -206,7 +226,14 @@ pub(crate) struct Source<'a> {
     pub(crate) layout: Layout,
 }
 
+impl<'a> Source<'a> {
+    pub(crate) fn of_file(file: &'a File, layout: Layout) -> Self {
+        Self { path: &file.path, modified_ms: file.modified_ms, files: vec![file], layout }
+    }
+}
+
 /// A code, and the number of losses that it tolerates.
+#[derive(Debug)]
 pub(crate) struct BuiltCode {
     pub(crate) code: Arc<dyn Code>,
     pub(crate) tolerated: usize,
@@ -224,6 +251,7 @@ struct Surveyor<'a> {
     judge: Judge,
     load: Load,
     codes: BTreeMap<&'a str, BuiltCode>,
+    strays: Strays<'a>,
 }
 
 impl<'a> Encoding<'a> {
@@ -239,7 +267,6 @@ impl<'a> Surveyor<'a> {
             by_folder.entry(file.folder()).or_default().push(file);
         }
         let subfolders = listing.folders.iter().filter(|folder| folder.path != "/");
-        let built = |codec: &'a Codec| (codec.name.as_str(), BuiltCode::of(codec));
         Self {
             listing,
             policies,
@@ -250,7 +277,8 @@ impl<'a> Surveyor<'a> {
             cluster: Cluster::new(&listing.nodes),
             judge: Judge::new(&listing.nodes),
             load: load_of(listing),
-            codes: policies.codecs().iter().map(built).collect(),
+            codes: BuiltCode::all(policies),
+            strays: Strays::of(listing),
         }
     }
 
@@ -261,34 +289,54 @@ impl<'a> Surveyor<'a> {
         }
         check_storing(file)?;
         let policy = self.policies.policy_of(file);
-        let present = self.policies.codecs().iter().filter_map(|codec| {
-            let source = match codec.scope {
-                Scope::File => file.path.as_str(),
-                Scope::Folder => file.folder(),
-            };
-            let parity = *self.by_path.get(parity_path(&codec.parity_root, source).as_str())?;
-            let of_codec = |policy: &&RaidPolicy| policy.codec == codec.name;
-            let policy = policy.as_ref().ok().copied().filter(of_codec);
-            Some((codec.scope, Encoding { codec, policy, parity: Some(parity) }))
-        });
-        // Parity by the policy's own codec comes first: other parity is left from an earlier policy.
-        let mut present: Vec<_> = present.collect();
-        present.sort_by_key(|(_, encoding)| encoding.policy.is_none());
-        if let Some(&encoding) = present.first() {
-            return Ok(encoding);
+        let own = policy.as_ref().ok().copied();
+        if let Some((codec, parity, is_stray)) = self.parity_of(file, own) {
+            let policy = own.filter(|policy| policy.codec == codec.name);
+            return Ok((codec.scope, Encoding { codec, policy, parity: Some(parity), is_stray }));
         }
         check_file(self.listing, file)?;
         let policy = policy?;
         let codec = self.policies.codec_of(policy);
-        Ok((codec.scope, Encoding { codec, policy: Some(policy), parity: None }))
+        Ok((codec.scope, Encoding { codec, policy: Some(policy), parity: None, is_stray: false }))
+    }
+
+    /// Chooses the parity of a file, and returns whether the file was renamed without it. Valid parity counts first, then
+    /// parity that can be renamed, then what is at the path of the parity.
+    fn parity_of(&self, file: &File, policy: Option<&RaidPolicy>) -> Option<(&'a Codec, &'a File, bool)> {
+        let codecs = self.policies.codecs().iter();
+        let mut present: Vec<(&Codec, &File)> =
+            codecs.clone().filter_map(|codec| Some((codec, self.parity_at(codec, file)?))).collect();
+        let valid =
+            present.iter().filter(|(codec, _)| codec.scope == Scope::File).filter_map(|&(codec, parity)| {
+                let noted = self.listing.notes.noted(&parity.path);
+                Some((evidence(codec, file, parity, noted)?, (codec, parity)))
+            });
+        if let Some((codec, parity)) = best(valid) {
+            return Some((codec, parity, false));
+        }
+        let mut free = codecs.filter(|codec| {
+            codec.scope == Scope::File && present.iter().all(|(other, _)| other.name != codec.name)
+        });
+        if let Some((codec, parity)) = free.find_map(|codec| Some((codec, self.strays.find(codec, file)?))) {
+            return Some((codec, parity, true));
+        }
+        // Parity by the policy's own codec comes first: other parity is left from an earlier policy.
+        present.sort_by_key(|(codec, _)| policy.is_none_or(|policy| policy.codec != codec.name));
+        present.first().map(|&(codec, parity)| (codec, parity, false))
+    }
+
+    /// Returns the file at the path of a file's parity, or of the parity of its folder.
+    fn parity_at(&self, codec: &Codec, file: &File) -> Option<&'a File> {
+        let source = match codec.scope {
+            Scope::File => file.path.as_str(),
+            Scope::Folder => file.folder(),
+        };
+        self.by_path.get(parity_path(&codec.parity_root, source).as_str()).copied()
     }
 
     fn file(&mut self, file: &'a File, encoding: Encoding<'a>) -> Unit {
         match Layout::of_file(file, encoding.codec) {
-            Ok(layout) => {
-                let (path, modified_ms) = (file.path.as_str(), file.modified_ms);
-                self.unit(Source { path, modified_ms, files: vec![file], layout }, encoding)
-            }
+            Ok(layout) => self.unit(Source::of_file(file, layout), encoding),
             Err(why) => {
                 let held = check_file(self.listing, file).err();
                 match encoding.parity {
@@ -420,11 +468,19 @@ impl<'a> Surveyor<'a> {
         let Some(parity) = encoding.parity else {
             return self.examine_replicated(source, encoding);
         };
-        let protection = self.listing.notes.protection(encoding.codec, source, parity);
-        if let ParityState::Stale(why) = protection.state {
+        let protection = match encoding.is_stray {
+            true => self.listing.notes.renamed(source.files[0], parity),
+            false => self.listing.notes.protection(encoding.codec, source, parity),
+        };
+        let stale = match protection.state {
+            ParityState::Stale(why) => Some(why),
+            ParityState::Renamed(_) => Some(StaleParity::Elsewhere),
+            _ => None,
+        };
+        if let Some(why) = stale {
             let health = Health::without_parity(&source.files);
             let (state, stripes) = match health.unprotected {
-                0 if is_held => (State::Stale(why), Vec::new()),
+                0 if is_held || encoding.is_stray => (State::Stale(why), Vec::new()),
                 0 => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),
                 unprotected => (State::Damaged(Damage { unprotected, ..Damage::default() }), Vec::new()),
             };
@@ -488,7 +544,7 @@ impl<'a> Surveyor<'a> {
         check_source(source, policy, encoding.codec, self.now_ms)?;
         let parities = encoding.codec.parity_blocks();
         let stripes = source.layout.stripes().enumerate().map(|(stripe, members)| {
-            let mut replicas = data_replicas(source, members);
+            let mut replicas = data_replicas(&source.files, members);
             replicas.resize(members.len() + parities, Vec::new());
             (stripe, members.to_vec(), replicas)
         });
@@ -525,6 +581,11 @@ impl BuiltCode {
     pub(crate) fn of(codec: &Codec) -> Self {
         const CHECKED: &str = "the code was checked when it was parsed";
         Self { code: codec.code.build().expect(CHECKED), tolerated: codec.tolerates().expect(CHECKED) }
+    }
+
+    /// Builds the codes of all codecs, by the names of the codecs.
+    pub(crate) fn all(policies: &Policies) -> BTreeMap<&str, Self> {
+        policies.codecs().iter().map(|codec| (codec.name.as_str(), Self::of(codec))).collect()
     }
 }
 
@@ -602,6 +663,7 @@ fn target(source: &Source<'_>, policy: &RaidPolicy) -> u64 {
     replicated(&source.files, policy.replication) + parity
 }
 
-fn data_replicas(source: &Source<'_>, members: &[Member]) -> Vec<Vec<NodeIndex>> {
-    members.iter().map(|member| source.files[member.file].blocks[member.block].replicas.clone()).collect()
+/// Returns the DataNodes with replicas of data blocks.
+pub(crate) fn data_replicas(files: &[&File], members: &[Member]) -> Vec<Vec<NodeIndex>> {
+    members.iter().map(|member| files[member.file].blocks[member.block].replicas.clone()).collect()
 }

@@ -1,9 +1,14 @@
 //! Undoes an encoding: raises the replication, waits for the replicas, and deletes the parity.
+//!
+//! A file with a lost block is refused before anything changes: HDFS makes no replicas of a block that it cannot
+//! read, so the file would wait without end, with its parity marked for removal.
 
 use crate::action::DECISION_MS;
 use crate::facts::{DataNodes, Facts};
+use crate::lower::stripes;
+use crate::survey::BuiltCode;
 use crate::work::{Pair, Work, foreign_inode, raise};
-use crate::{Action, End, Exclusion, Mark, Next, Waiting};
+use crate::{Action, End, Exclusion, Layout, Mark, Next, Waiting};
 
 /// The parity is deleted only after the replicas have not changed for this long. A coordinator that has not
 /// seen the mark on the parity may lower the replication until [`DECISION_MS`] after its last look.
@@ -19,6 +24,10 @@ impl Work {
             // The parity also protects blocks that are only in snapshots.
             return self.discard_drafts(facts, End::Unfit(Exclusion::Snapshots(folder.clone())));
         }
+        if let Some(end) = self.lost(facts, pair).filter(|_| self.former.is_none()) {
+            return Next::End(end);
+        }
+        self.former = Some((pair.source.inode, pair.replication));
         let path = pair.parity.file.path.clone();
         if !pair.parity.marks.is_undone {
             return Next::Act(Action::Mark { path, mark: Mark::Undo });
@@ -28,7 +37,6 @@ impl Work {
             // Otherwise, a policy would encode the file again.
             return Next::Act(Action::Mark { path: pair.source.path.clone(), mark: Mark::Never });
         }
-        self.former = Some((pair.source.inode, pair.replication));
         if let Some(next) = raise(pair.source, pair.replication, nodes) {
             return next;
         }
@@ -39,5 +47,16 @@ impl Work {
             true => Next::Act(Action::Delete(path)),
             false => Next::Wait(Waiting::Settled),
         }
+    }
+
+    /// Returns the first lost block of an encoded file, and whether the parity suffices to rebuild them all.
+    fn lost(&self, facts: &Facts, pair: Pair<'_>) -> Option<End> {
+        let block = pair.source.missing_block()?;
+        let is_decodable = self.has_valid_parity(facts, pair.source, pair.parity) && {
+            let layout = Layout::of_file(pair.source, &self.codec).expect("valid parity has a layout");
+            let built = BuiltCode::of(&self.codec);
+            stripes(pair, &layout).iter().all(|stripe| stripe.is_decodable(built.code.as_ref()))
+        };
+        Some(End::Lost { block, is_decodable })
     }
 }

@@ -12,7 +12,7 @@
 //!   file.
 //! - Parity is valid only with a [`Note`] on these blocks of the source and these of the parity. A parity file
 //!   is replaced or deleted only when all blocks of the source have their former number of replicas.
-//! - A parity file that belongs to another existing file is never touched.
+//! - A parity file that belongs to another existing file is never touched. That file's own work renames it.
 //!
 //! The modules `encode`, `lower` and `undo` have one sequence of steps each.
 
@@ -21,6 +21,7 @@ use crate::parity::{Evidence, Noted, check_parity};
 use crate::survey::Source;
 use crate::{
     Action, Block, Codec, End, Exclusion, File, Fingerprint, Layout, Mark, Next, Note, StaleParity, Waiting,
+    parity_path,
 };
 
 /// The replication of files before they were encoded, if no note records it: HDFS's default.
@@ -36,6 +37,8 @@ pub enum Goal {
         /// The replication of its parity.
         parity_replication: u16,
     },
+    /// The file is left as it is, but its parity follows it if the file was renamed. No policy covers the file now.
+    Protected,
     /// The file is replicated, and has no parity.
     Plain,
 }
@@ -121,6 +124,9 @@ impl Work {
 
     /// Returns the next step towards the goal.
     fn pursue(&mut self, facts: &Facts, source: &MarkedFile, nodes: &DataNodes, now_ms: u64) -> Next {
+        if let (None, Some(stray)) = (&facts.parity, &facts.stray) {
+            return self.follow(&source.file, &stray.file);
+        }
         let is_undone = facts.parity.as_ref().is_some_and(|parity| parity.marks.is_undone);
         match (self.goal, &facts.parity) {
             (Goal::Plain, None) => self
@@ -131,6 +137,10 @@ impl Work {
             (Goal::Encoded { .. }, Some(parity)) if is_undone => {
                 self.undo(facts, pair(source, parity), nodes, now_ms)
             }
+            (Goal::Protected, Some(parity)) if self.has_valid_parity(facts, &source.file, parity) => {
+                Next::End(End::Encoded)
+            }
+            (Goal::Protected, _) => Next::End(End::Unfit(Exclusion::NoPolicy)),
             (Goal::Encoded { replication, parity_replication }, _) => {
                 let targets = [replication, parity_replication];
                 self.reach(facts, source, targets, nodes, now_ms)
@@ -138,10 +148,19 @@ impl Work {
         }
     }
 
-    /// Raises the replication of a file whose parity was deleted by another program while the encoding was undone.
+    /// Renames the parity of a file that was renamed without it. Nothing is overwritten.
+    fn follow(&self, source: &File, stray: &File) -> Next {
+        let to = parity_path(&self.codec.parity_root, &source.path);
+        Next::Act(Action::Publish { from: stray.path.clone(), to, replaces: false })
+    }
+
+    /// Raises the replication of a file whose parity was deleted by another program, before or while the encoding was
+    /// undone.
     fn raise_former(&self, source: &File, nodes: &DataNodes) -> Option<Next> {
-        let (_, replication) = self.former.filter(|&(inode, _)| inode == source.inode)?;
-        raise(source, replication, nodes)
+        let seen =
+            self.former.filter(|&(inode, _)| inode == source.inode).map(|(_, replication)| replication);
+        let usual = (source.replication <= 1).then_some(USUAL_REPLICATION);
+        raise(source, seen.or(usual)?, nodes)
     }
 
     /// Returns the next step towards an encoded file.
@@ -200,9 +219,7 @@ impl Work {
         let noted = marks
             .note
             .map_or(Noted::No, |note| Noted::Yes { note, is_living: facts.living == Some(note.inode) });
-        let (path, modified_ms) = (source.path.as_str(), source.modified_ms);
-        let pair = Source { path, modified_ms, files: vec![source], layout };
-        Some(check_parity(&self.codec, &pair, parity, noted))
+        Some(check_parity(&self.codec, &Source::of_file(source, layout), parity, noted))
     }
 
     /// Whether the parity belongs to the present contents, as far as the listing shows.

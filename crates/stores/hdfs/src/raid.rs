@@ -1,6 +1,7 @@
 //! Lists replicated files with all their replicas, for the layout of HDFS-RAID, and changes them.
 
 mod changes;
+mod driving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::SplitAsciiWhitespace;
@@ -18,6 +19,7 @@ use crate::listing::{decoded, number, path};
 use crate::{AskError, Attribute, DataNode, Edit, Hdfs, Listing, NameNode, Service, Standing};
 
 pub use changes::RaidFile;
+pub use driving::{Driver, Errand, Outcome, Pace, ParityMaker, Pending, Unpaced, drive_all, term};
 
 /// The most files or inodes in one query.
 const AT_ONCE: usize = 256;
@@ -181,14 +183,6 @@ impl RaidNameNode {
             attributes.extend(found);
         }
         Ok(attributes)
-    }
-
-    /// Returns the inodes in notes on parity files that exist outside of snapshots.
-    ///
-    /// # Errors
-    /// [`KindError`].
-    pub async fn living(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, KindError> {
-        self.living_inodes(marks).await.map_err(unreachable)
     }
 
     async fn living_inodes(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, AskError> {

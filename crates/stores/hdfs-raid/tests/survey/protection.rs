@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    File, Fingerprint, Folder, Listing, Marks, Note, Notes, Omission, ParityState, StaleParity, State, Survey,
+    Codec, File, Fingerprint, Folder, Listing, Marks, Note, Notes, Omission, ParityState, StaleParity, State,
+    Survey,
 };
 
 use crate::{BLOCK, encoded, file, listing, surveyed, unit};
@@ -101,12 +102,52 @@ fn parity_of_a_renamed_file_is_told_apart() {
     let renamed = File { path: "/large/new".to_owned(), ..source.clone() };
     let survey = noted(&listing(vec![renamed.clone(), parity.clone()]), note, &[1]);
     assert_eq!(parity_state(&survey, PARITY), ParityState::Renamed(1));
-    assert!(unit(&survey, "/large/new").protection.is_none());
+    let moved = unit(&survey, "/large/new");
+    assert_eq!((moved.state.clone(), moved.stray()), (State::Stale(StaleParity::Elsewhere), Some(PARITY)));
+    assert_eq!((moved.policy.as_deref(), moved.health.single), (Some("large"), 1));
     // Another file has taken its old path.
     let other = File { inode: 2, ..source };
     let survey = noted(&listing(vec![other, renamed, parity]), note, &[1]);
     assert_eq!(parity_state(&survey, PARITY), ParityState::Renamed(1));
     assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Foreign { inode: 1 }));
+}
+
+#[test]
+fn a_lost_block_of_a_renamed_file_is_unreadable_until_its_parity_follows() {
+    let [mut source, parity] = encoded();
+    source.path = "/large/new".to_owned();
+    source.blocks[0].replicas.clear();
+    let survey = noted(&listing(vec![source.clone(), parity.clone()]), note(&source, &parity), &[1]);
+    let moved = unit(&survey, "/large/new");
+    assert_eq!((moved.state.name(), moved.stray()), ("unreadable", Some(PARITY)));
+}
+
+/// It was encoded again at its new path, so the parity at the former one protects nothing.
+#[test]
+fn parity_of_a_renamed_file_with_other_parity_is_unused() {
+    let [source, parity] = encoded();
+    let note = note(&source, &parity);
+    let renamed = File { path: "/large/new".to_owned(), ..source.clone() };
+    let new = File { path: "/raidrs/large/new".to_owned(), ..parity.clone() };
+    let survey = noted(&listing(vec![renamed.clone(), parity.clone(), new.clone()]), note, &[1]);
+    assert_eq!(parity_state(&survey, PARITY), ParityState::Unused);
+    assert_eq!(unit(&survey, "/large/new").state, State::Raided);
+    // Another file has taken its former path.
+    let other = File { inode: 2, ..source };
+    let survey = noted(&listing(vec![other, renamed, parity, new]), note, &[1]);
+    assert_eq!(parity_state(&survey, PARITY), ParityState::Unused);
+}
+
+/// The stripes in the catalog are those of the valid parity too.
+#[test]
+fn valid_parity_by_another_codec_precedes_stale_parity_by_the_codec_of_the_policy() {
+    let [source, parity] = encoded();
+    let stale = File { modified_ms: 2000, ..parity };
+    let listing = listing(vec![source, stale, file("/raid/large/f", 1, 1, 10)]);
+    let found = unit(&surveyed(&listing), "/large/f");
+    assert_eq!((found.state, found.codec.as_deref()), (State::Raided, Some("xor")));
+    let codecs = Codec::hdfs_raid();
+    assert_eq!(hdfs_raid::raided(&listing, &codecs).files[0].codec.name, "xor");
 }
 
 #[test]

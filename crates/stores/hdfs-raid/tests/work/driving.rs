@@ -253,6 +253,40 @@ fn surplus_parity_is_kept_while_a_block_is_lost() {
     assert_eq!(world.hdfs.files["/p/d/f"].replication, 2);
 }
 
+/// HDFS has kept all blocks of a stripe on one DataNode.
+#[test]
+fn a_file_whose_blocks_cannot_be_moved_apart_gets_its_replicas() {
+    let mut world = World::new(Start::Replicated);
+    let mut full = |what: &str| what.starts_with("move").then(|| refused(Refusal::Other));
+    let stop = run(&mut world, ENCODED, &mut full);
+    assert!(matches!(stop, Err(Stop::Refused { kind: Refusal::Other, .. })), "{stop:?}");
+    assert_eq!(world.hdfs.files["/d/f"].replication, 3);
+    assert_eq!(run(&mut world, ENCODED, &mut |_| None), Ok(End::Encoded));
+    world.assert_encoded();
+}
+
+/// No DataNode has so many blocks of a stripe that its loss would cost data.
+#[test]
+fn a_file_that_survives_the_loss_of_a_datanode_keeps_its_replication() {
+    let mut world = World::new(Start::Encoded);
+    let to = world.hdfs.files["/d/f"].blocks[0].replicas.first().copied().expect("a replica");
+    world.hdfs.files.get_mut("/d/f").expect("a file").blocks[1].replicas = [to].into();
+    let mut full = |what: &str| what.starts_with("move").then(|| refused(Refusal::Other));
+    let stop = run(&mut world, ENCODED, &mut full);
+    assert!(matches!(stop, Err(Stop::Refused { kind: Refusal::Other, .. })), "{stop:?}");
+    assert_eq!(world.hdfs.files["/d/f"].replication, 1);
+}
+
+/// Another program has deleted it after the command listed the file.
+#[test]
+fn a_file_whose_parity_is_gone_before_an_undo_gets_its_replicas() {
+    let mut world = World::new(Start::Encoded);
+    world.is_late = true; // The blocks have neither replicas nor parity now.
+    world.hdfs.delete("/p/d/f");
+    assert_eq!(run(&mut world, Goal::Plain, &mut |_| None), Ok(End::Plain));
+    world.assert_end(&End::Plain);
+}
+
 #[test]
 fn a_file_whose_parity_is_deleted_during_an_undo_gets_its_replicas() {
     let mut world = World::new(Start::Encoded);

@@ -68,9 +68,11 @@ pub enum Change {
     Rename,
     Delete,
     Replace,
+    /// A client renames the file with its parity, and an encoded file takes the place of both.
+    Exchange,
 }
 
-pub const CHANGES: [Change; 8] = [
+pub const CHANGES: [Change; 9] = [
     Change::Append,
     Change::Overwrite,
     Change::Truncate,
@@ -79,6 +81,7 @@ pub const CHANGES: [Change; 8] = [
     Change::Rename,
     Change::Delete,
     Change::Replace,
+    Change::Exchange,
 ];
 
 /// Returns the contents of a parity block.
@@ -176,18 +179,30 @@ impl Hdfs {
         self.files.insert(path.to_owned(), file);
     }
 
-    /// Adds the parity of `/d/f` as HDFS-RAID leaves it.
-    pub fn add_parity(&mut self, is_right: bool) {
-        let source = self.files["/d/f"].clone();
+    /// Adds an encoded file. All of its blocks are on the first DataNode.
+    pub fn add_encoded(&mut self, path: &str) {
+        self.add(path, 5, 1);
+        self.add_parity(path, true);
+        let (source, parity) = (&self.files[path], &self.files[&format!("/p{path}")]);
+        let (of_source, of_parity) = (source.fingerprint(), parity.fingerprint());
+        let note = Note { inode: source.inode, replication: 3, source: of_source, parity: of_parity };
+        let proven = self.mark(&format!("/p{path}"), Mark::Proven(note));
+        proven.expect("the parity exists");
+    }
+
+    /// Adds the parity of a file as HDFS-RAID leaves it.
+    pub fn add_parity(&mut self, path: &str, is_right: bool) {
+        let source = self.files[path].clone();
         let contents: Vec<u64> =
             source.expected_parity().iter().map(|&it| if is_right { it } else { !it }).collect();
         let blocks =
             contents.into_iter().zip(4..).map(|(contents, at)| self.block(contents, BTreeSet::from([at])));
         let blocks = blocks.collect();
         let (inode, modified_ms, marks) = (self.next(), source.modified_ms, Marks::default());
-        self.folders.insert("/p/d".to_owned());
+        let parity = format!("/p{path}");
+        self.mkdirs(folder_of(&parity)).expect("no file is in the way");
         let file = SimFile { inode, replication: 1, modified_ms, is_open: false, marks, blocks };
-        self.files.insert("/p/d/f".to_owned(), file);
+        self.files.insert(parity, file);
     }
 
     pub fn listing(&self) -> Listing {
@@ -285,6 +300,14 @@ impl Hdfs {
                 }
                 return;
             }
+            Change::Exchange => {
+                for [from, to] in [["/d/f", "/d/g"], ["/p/d/f", "/p/d/g"]] {
+                    let moved = self.files.remove(from);
+                    moved.into_iter().for_each(|file| drop(self.files.insert(to.to_owned(), file)));
+                }
+                self.add_encoded("/d/f");
+                return;
+            }
             Change::Delete => {
                 self.files.remove("/d/f");
                 return;
@@ -292,6 +315,13 @@ impl Hdfs {
         }
         file.forget();
         self.files.insert("/d/f".to_owned(), file);
+    }
+
+    /// Returns the present path of a file that had this path and inode, or the same path if it is a folder.
+    pub fn path_of(&self, path: &str, inode: Option<u64>) -> Result<String, Refused> {
+        let Some(inode) = inode else { return Ok(path.to_owned()) };
+        let mut files = self.files.iter();
+        files.find(|(_, file)| file.inode == inode).map(|(path, _)| path.clone()).ok_or(Refused)
     }
 
     // The NameNode's calls.

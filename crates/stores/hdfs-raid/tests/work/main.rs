@@ -6,12 +6,13 @@
 
 mod driving;
 mod hdfs;
+mod renames;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    Action, Codec, DECISION_MS, DataNodes, End, Exclusion, FactFinder, Facts, Goal, Marks, Next, Policies,
-    Waiting, Work, forecast,
+    Action, Codec, DECISION_MS, DataNodes, End, Exclusion, FactFinder, Facts, Goal, Listing, Next, Notes,
+    Policies, Waiting, Work, forecast,
 };
 use proptest::prelude::*;
 
@@ -103,7 +104,7 @@ impl World {
         let mut world = Self { hdfs, policies, events, calls: 0, last_term: 0, is_late: false, actions };
         match start {
             Start::Replicated => {}
-            Start::Foreign(is_right) => world.hdfs.add_parity(is_right),
+            Start::Foreign(is_right) => world.hdfs.add_parity("/d/f", is_right),
             Start::Encoded | Start::Stale(_) => assert_eq!(world.run("/d/f", ENCODED), End::Encoded),
         }
         if let Start::Stale(change) = start {
@@ -131,13 +132,13 @@ impl World {
     }
 
     fn facts(&self, path: &str) -> (Facts, DataNodes) {
-        let listing = self.hdfs.listing();
-        let marks: BTreeMap<String, Marks> =
-            self.hdfs.files.iter().map(|(path, file)| (path.clone(), file.marks)).collect();
-        let living: BTreeSet<u64> = self.hdfs.files.values().map(|file| file.inode).collect();
+        let marks = self.hdfs.files.iter().map(|(path, file)| (path.clone(), file.marks)).collect();
+        let living = self.hdfs.files.values().map(|file| file.inode).collect();
+        let notes = Notes { marks, living, ..Notes::default() };
+        let listing = Listing { notes, ..self.hdfs.listing() };
         let policy = &self.policies.policies()[0];
-        let finder = FactFinder::new(&listing);
-        let facts = finder.facts(self.codec(), Some(policy), path, self.hdfs.now_ms + 1000, &marks, &living);
+        let facts =
+            FactFinder::new(&listing).facts(self.codec(), Some(policy), path, self.hdfs.now_ms + 1000);
         (facts, DataNodes::of(&listing))
     }
 
@@ -180,34 +181,50 @@ impl World {
         Ok(proof)
     }
 
-    /// Carries out an action in single calls.
+    /// Carries out an action in single calls. Files are deleted, marked, touched and renamed by the inodes that they had
+    /// when this was decided.
     fn change(&mut self, action: &Action, path: &str) -> Result<(), Stop> {
         let decided_ms = self.hdfs.now_ms;
+        let inode = |hdfs: &Hdfs, path: &str| hdfs.files.get(path).map(|file| file.inode);
         match action {
             Action::MakeFolder(path) => self.call(|hdfs| hdfs.mkdirs(path)),
             Action::TakeOver { from, to } => self.call(|hdfs| hdfs.rename(from, to, false)),
-            Action::Delete(path) => self.call(|hdfs| {
-                hdfs.delete(path);
-                Ok(())
-            }),
+            Action::Delete(path) => {
+                let known = inode(&self.hdfs, path);
+                self.call(|hdfs| {
+                    let _ = hdfs.path_of(path, known).map(|path| hdfs.delete(&path));
+                    Ok(())
+                })
+            }
             Action::Write { stripe, blocks } => blocks.iter().try_for_each(|block| {
                 self.call(|hdfs| hdfs.create(&block.path, &block.datanode))?;
                 self.call(|hdfs| hdfs.complete(&block.path, path, *stripe, block.parity))
             }),
             Action::Prove { .. } => unreachable!("it changes nothing"),
-            Action::Mark { path, mark } => self.call(|hdfs| hdfs.mark(path, *mark)),
+            Action::Mark { path, mark } => {
+                let known = inode(&self.hdfs, path);
+                self.call(|hdfs| hdfs.mark(&hdfs.path_of(path, known)?, *mark))
+            }
             Action::Join { target, sources } => self.call(|hdfs| hdfs.concat(target, sources)),
-            Action::SetTime { path, modified_ms } => self.call(|hdfs| hdfs.set_time(path, *modified_ms)),
+            Action::SetTime { path, modified_ms } => {
+                let known = inode(&self.hdfs, path);
+                self.call(|hdfs| hdfs.set_time(&hdfs.path_of(path, known)?, *modified_ms))
+            }
             Action::Publish { from, to, replaces } => {
                 let folder = to.rsplit_once('/').expect("a path").0;
+                let (source, known, replaced) =
+                    (inode(&self.hdfs, path), inode(&self.hdfs, from), inode(&self.hdfs, to));
                 self.call(|hdfs| hdfs.mkdirs(folder))?;
-                self.call(|hdfs| hdfs.rename(from, to, *replaces))
+                self.call(|hdfs| {
+                    let is_same = inode(hdfs, path) == source && inode(hdfs, to) == replaced;
+                    let from = hdfs.path_of(from, known)?;
+                    if is_same { hdfs.rename(&from, to, *replaces) } else { Err(Refused) }
+                })
             }
             Action::SetReplication { path, replication } => {
-                let inode = |hdfs: &Hdfs| hdfs.files.get(path).map(|file| file.inode);
-                let looked_up = inode(&self.hdfs);
+                let looked_up = inode(&self.hdfs, path);
                 let is_refused = self.interrupt()? && !self.is_late;
-                let is_other = inode(&self.hdfs) != looked_up;
+                let is_other = inode(&self.hdfs, path) != looked_up;
                 if is_refused || is_other || self.hdfs.now_ms - decided_ms > DECISION_MS {
                     return Err(Stop::Refused);
                 }
@@ -435,6 +452,21 @@ fn a_forecast_comes_true() {
     }
 }
 
+/// The dry run tells what the run would.
+#[test]
+fn a_forecast_of_an_undo_names_a_lost_block() {
+    for (lost, is_decodable) in [(1, true), (3, false)] {
+        let mut world = World::new(Start::Encoded);
+        let blocks = world.hdfs.files["/d/f"].blocks[..lost].iter();
+        let nodes: Vec<usize> = blocks.flat_map(|block| block.replicas.iter().copied()).collect();
+        nodes.into_iter().for_each(|node| world.hdfs.kill(node));
+        let (facts, mut nodes) = world.facts("/d/f");
+        let work = world.coordinator("/d/f", Goal::Plain).work;
+        let steps = forecast(work, facts, &mut nodes, world.hdfs.now_ms);
+        assert_eq!(steps, [Next::End(End::Lost { block: 0, is_decodable })]);
+    }
+}
+
 /// Each event, before each call of each scenario.
 #[test]
 fn a_run_is_interrupted_anywhere() {
@@ -519,6 +551,21 @@ fn lost_datanodes_before_the_moves_raise_the_replication_again() {
     world.hdfs.kill(*parity.first().expect("a replica"));
     assert_eq!(world.step(&mut coordinator), None);
     assert_eq!(world.hdfs.files["/d/f"].replication, 3);
+}
+
+/// A DataNode holds more blocks of a stripe than may be lost, and there are too few others to which they could move.
+#[test]
+fn a_crowded_file_gets_its_replicas_if_there_are_too_few_datanodes() {
+    let mut world = World::new(Start::Encoded);
+    let blocks = &mut world.hdfs.files.get_mut("/d/f").expect("a file").blocks;
+    blocks[..DATA].iter_mut().for_each(|block| block.replicas = [0].into());
+    (DATA + 1..hdfs::NODES).for_each(|node| world.hdfs.decommission(node));
+    let mut coordinator = world.coordinator("/d/f", ENCODED);
+    assert_eq!(world.step(&mut coordinator), None);
+    assert_eq!(world.hdfs.files["/d/f"].replication, 3);
+    let (facts, nodes) = world.facts("/d/f");
+    let next = coordinator.work.next(&facts, &nodes, world.hdfs.now_ms);
+    assert!(matches!(next, Next::End(End::Unfit(Exclusion::Nodes(_)))), "{next}");
 }
 
 fn any_event() -> impl Strategy<Value = (usize, Event)> {

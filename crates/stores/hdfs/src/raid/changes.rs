@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codes::Recipe;
 use hdfs_raid::{
-    Action, Codec, DataNodes, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, RaidPolicy, Refusal,
-    Trouble, parity_path,
+    Action, Codec, DataNodes, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, Note, Notes,
+    RaidPolicy, Refusal, Trouble, parity_path,
 };
 
+use super::driving::{ParityMaker, Pending};
 use super::{RaidNameNode, marks_of};
 use crate::listing::encoded;
 use crate::namenode::{LOOK_LIMIT, SILENCE_LIMIT};
@@ -23,6 +24,8 @@ pub struct RaidFile {
     pub codec: Codec,
     /// The policy that covers the file, if any.
     pub policy: Option<RaidPolicy>,
+    /// The path of its parity if the file was renamed without it ([`hdfs_raid::Unit::stray`]).
+    pub stray: Option<String>,
 }
 
 impl RaidNameNode {
@@ -32,16 +35,19 @@ impl RaidNameNode {
     /// # Errors
     /// [`Trouble`].
     pub async fn look(&self, file: &RaidFile, now_ms: u64) -> Result<(Facts, DataNodes), Trouble> {
-        let RaidFile { path, codec, policy } = file;
+        let RaidFile { path, codec, policy, stray } = file;
         let roots = [&codec.parity_root, &codec.draft_root()].map(|root| parity_path(root, path));
-        let paths: Vec<String> = [path.clone()].into_iter().chain(roots).collect();
-        let listing =
+        let paths: Vec<String> = [path.clone()].into_iter().chain(roots).chain(stray.clone()).collect();
+        let mut listing =
             self.0.files(&paths, &|_| {}).await.and_then(Listing::complete).map_err(trouble)?.into_raid();
-        let finder = FactFinder::new(&listing);
-        let attributes = self.attributes(&finder.marked(codec, path)).await.map_err(trouble)?;
+        let is_listed = |path: &&String| listing.files.iter().any(|file| file.path == **path);
+        let mut marked = FactFinder::new(&listing).marked(codec, path);
+        marked.extend(stray.iter().filter(is_listed).cloned());
+        let attributes = self.attributes(&marked).await.map_err(trouble)?;
         let marks = marks_of(attributes).map_err(|text| refused(Refusal::Other, text))?;
         let living = self.living_inodes(&marks).await.map_err(trouble)?;
-        let facts = finder.facts(codec, policy.as_ref(), path, now_ms, &marks, &living);
+        listing.notes = Notes { marks, living, ..Notes::default() };
+        let facts = FactFinder::new(&listing).facts(codec, policy.as_ref(), path, now_ms);
         Ok((facts, DataNodes::of(&listing)))
     }
 
@@ -65,15 +71,33 @@ impl RaidNameNode {
                 Err(trouble) => return Err(trouble),
             }
         }
-        if let Some(trouble) = first {
-            return Err(trouble);
-        }
-        match (action, proof) {
-            (Action::Prove { .. }, None) => {
-                Err(refused(Refusal::Other, "the JVM did not say whether the parity is right"))
-            }
-            _ => Ok(proof),
-        }
+        first.map_or(Ok(proof), Err)
+    }
+}
+
+/// The JVM reads all data blocks of a stripe and writes its parity blocks.
+impl ParityMaker for RaidNameNode {
+    fn encode<'a>(
+        &'a self,
+        file: &'a RaidFile,
+        facts: &'a Facts,
+        stripe: usize,
+        blocks: &'a [NewBlock],
+    ) -> Pending<'a, Result<(), Trouble>> {
+        let action = Action::Write { stripe, blocks: blocks.to_vec() };
+        Box::pin(async move { self.act(file, facts, &action, u64::MAX).await.map(drop) })
+    }
+
+    fn prove<'a>(
+        &'a self,
+        file: &'a RaidFile,
+        facts: &'a Facts,
+        note: Note,
+        parity: &'a [String],
+    ) -> Pending<'a, Result<bool, Trouble>> {
+        let action = Action::Prove { note, parity: parity.to_vec() };
+        let silent = || refused(Refusal::Other, "the JVM did not say whether the parity is right");
+        Box::pin(async move { self.act(file, facts, &action, u64::MAX).await?.ok_or_else(silent) })
     }
 }
 
@@ -94,10 +118,15 @@ fn calls(
     let short = |words: Vec<String>| vec![(words.join("\t"), LOOK_LIMIT)];
     let long = |words: Vec<String>| vec![(words.join("\t"), SILENCE_LIMIT)];
     let call = |word: &str, path: &str| format!("{word} {}", encoded(path));
+    // A client may give the path to another file meanwhile.
+    let known = |word: &str, path: &str| {
+        let path = found(facts, path).map_or_else(|| path.to_owned(), |file| by_inode(file.inode));
+        call(word, &path)
+    };
     Ok(match action {
         Action::MakeFolder(path) => short(vec![call("mkdir", path)]),
         Action::TakeOver { from, to } => short(vec![call("rename", from), encoded(to)]),
-        Action::Delete(path) => long(vec![call("delete", path)]),
+        Action::Delete(path) => long(vec![known("delete", path)]),
         Action::Write { stripe, blocks } => long(write(file, facts, *stripe, blocks)?),
         Action::Prove { note, parity } => {
             let layout = layout(file, facts)?;
@@ -110,17 +139,17 @@ fn calls(
         Action::Mark { path, mark } => {
             let (names, value) = mark.attributes();
             let attributes = names.iter().flat_map(|name| [(*name).to_owned(), encoded(&value)]);
-            short([call("mark", path)].into_iter().chain(attributes).collect())
+            short([known("mark", path)].into_iter().chain(attributes).collect())
         }
         Action::Join { target, sources } => {
             let sources = sources.iter().map(|path| encoded(path));
             long([call("join", target)].into_iter().chain(sources).collect())
         }
-        Action::SetTime { path, modified_ms } => short(vec![call("time", path), modified_ms.to_string()]),
-        Action::Publish { from, to, replaces } => {
-            let how = if *replaces { "replace" } else { "new" };
-            let (to, inode) = (encoded(to), source(file, facts)?.inode.to_string());
-            short(vec![call("publish", from), to, how.to_owned(), encoded(&file.path), inode])
+        Action::SetTime { path, modified_ms } => short(vec![known("time", path), modified_ms.to_string()]),
+        Action::Publish { from, to, .. } => {
+            let replaced = found(facts, to).map_or_else(|| "-".to_owned(), |file| file.inode.to_string());
+            let inode = source(file, facts)?.inode.to_string();
+            short(vec![known("publish", from), encoded(to), replaced, encoded(&file.path), inode])
         }
         Action::SetReplication { path, replication } => {
             // A call that is not answered in time must not take effect later: the JVM is replaced.
@@ -130,7 +159,7 @@ fn calls(
         Action::Move(moves) => {
             let step = |step: &hdfs_raid::BlockMove| {
                 let words =
-                    [call("move", &step.path), step.block.to_string(), step.from.clone(), step.to.clone()];
+                    [known("move", &step.path), step.block.to_string(), step.from.clone(), step.to.clone()];
                 (words.join("\t"), SILENCE_LIMIT)
             };
             moves.iter().map(step).collect()
@@ -138,17 +167,32 @@ fn calls(
     })
 }
 
+/// Returns the file with this path among the facts.
+fn found<'a>(facts: &'a Facts, path: &str) -> Option<&'a File> {
+    let drafts = facts.drafts.iter().flat_map(|draft| &draft.files);
+    let own = [&facts.source, &facts.parity, &facts.stray].into_iter().flatten();
+    own.chain(drafts).map(|found| &found.file).find(|file| file.path == path)
+}
+
+/// Returns the path at which HDFS finds a file by its inode, whatever its name is.
+fn by_inode(inode: u64) -> String {
+    format!("/.reserved/.inodes/{inode}")
+}
+
 /// Returns the call that sets the replication of a file. Another file may be at its path meanwhile. The replication of
-/// this one is raised whatever it contains, and lowered only if it has the same blocks.
+/// this one is raised whatever it contains, and lowered only if it and its parity have the same blocks.
 fn replicate(facts: &Facts, path: &str, replication: u16, until_ms: u64) -> Result<String, Trouble> {
-    let mut files = [&facts.source, &facts.parity].into_iter().flatten().map(|found| &found.file);
-    let file = files
-        .find(|file| file.path == path)
+    let file = found(facts, path)
         .ok_or_else(|| refused(Refusal::Changed, format!("{path} does not exist any more")))?;
-    let is_lower = replication < file.replication;
-    let print = if is_lower { Fingerprint::of(&file.blocks).to_string() } else { "-".to_owned() };
-    let numbers = format!("{replication}\t{until_ms}\t{}", file.inode);
-    Ok(format!("replicate {}\t{numbers}\t{print}", encoded(path)))
+    let begin = format!("replicate {}\t{replication}\t{until_ms}", encoded(path));
+    if replication >= file.replication {
+        return Ok(format!("{begin}\t{}\t-", file.inode));
+    }
+    let known = |file: &File| format!("{}\t{}", file.inode, Fingerprint::of(&file.blocks));
+    let pair = [&facts.source, &facts.parity].into_iter().flatten().map(|found| &found.file);
+    let other = pair.filter(|other| other.path != path);
+    let other: String = other.map(|other| format!("\t{}\t{}", encoded(&other.path), known(other))).collect();
+    Ok(format!("{begin}\t{}{other}", known(file)))
 }
 
 /// Returns the words of the call that writes parity blocks of a stripe.
@@ -197,7 +241,8 @@ fn in_order(recipe: &Recipe) -> Vec<usize> {
     outputs
 }
 
-fn now_ms() -> u64 {
+/// Returns the time in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
@@ -236,7 +281,7 @@ mod tests {
 
     fn file(code: &str) -> RaidFile {
         let codec = Codec::new("c", code.parse().expect("a code"), "/p", Scope::File);
-        RaidFile { path: "/a b".to_owned(), codec, policy: None }
+        RaidFile { path: "/a b".to_owned(), codec, policy: None, stray: None }
     }
 
     /// Returns the facts about a file of three blocks, of which the last is short.
@@ -296,11 +341,47 @@ mod tests {
             texts(&file("xor-3-2"), &moves),
             ["move %2Ff | 0 | a:1 | b:1", "move %2Ff | 4 | a:1 | b:1"]
         );
-        let publish = Action::Publish { from: "/t".to_owned(), to: "/p/a b".to_owned(), replaces: true };
-        assert_eq!(
-            texts(&file("xor-3-2"), &publish),
-            ["publish %2Ft | %2Fp%2Fa%20b | replace | %2Fa%20b | 1"]
-        );
+    }
+
+    /// A client may rename them meanwhile, and create other files at their paths.
+    #[test]
+    fn files_that_were_looked_up_are_changed_by_their_inodes() {
+        let at = |inode, path: &str| {
+            let file = File { inode, path: path.to_owned(), ..facts().source.expect("a file").file };
+            MarkedFile { file, marks: Marks::default() }
+        };
+        let (xor, parity) = (file("xor-3-2"), || "/p/a b".to_owned());
+        let call = |facts: &Facts, action: &Action| {
+            let calls = calls(&xor, facts, action, 7).expect("calls");
+            calls.into_iter().map(|(call, _)| call.replace('\t', " | ")).collect::<String>()
+        };
+        let encoded = Facts { parity: Some(at(2, "/p/a b")), ..facts() };
+        assert_eq!(call(&encoded, &Action::Delete(parity())), "delete %2F%2Ereserved%2F%2Einodes%2F2");
+        let touch = Action::SetTime { path: parity(), modified_ms: 9 };
+        assert_eq!(call(&encoded, &touch), "time %2F%2Ereserved%2F%2Einodes%2F2 | 9");
+        let mark = Action::Mark { path: parity(), mark: hdfs_raid::Mark::Undo };
+        let marked = "mark %2F%2Ereserved%2F%2Einodes%2F2 | trusted.mend.undo | yes";
+        assert_eq!(call(&encoded, &mark), marked);
+        let publish = |from: &str| Action::Publish { from: from.to_owned(), to: parity(), replaces: false };
+        let (to, source) = ("%2Fp%2Fa%20b", "%2Fa%20b | 1");
+        assert_eq!(call(&encoded, &publish("/t")), format!("publish %2Ft | {to} | 2 | {source}"));
+        let stray = Facts { stray: Some(at(3, "/p/b")), ..facts() };
+        let expected = format!("publish %2F%2Ereserved%2F%2Einodes%2F3 | {to} | - | {source}");
+        assert_eq!(call(&stray, &publish("/p/b")), expected);
+        // A folder has no inode among the facts.
+        assert_eq!(call(&stray, &Action::Delete("/t".to_owned())), "delete %2Ft");
+    }
+
+    /// Without its parity, the file must keep its replicas.
+    #[test]
+    fn the_replication_is_lowered_only_if_the_parity_is_the_same() {
+        let other = File { inode: 2, path: "/p/a b".to_owned(), ..facts().source.expect("a file").file };
+        let print = Fingerprint::of(&other.blocks);
+        let parity = Some(MarkedFile { file: other, marks: Marks::default() });
+        let facts = Facts { parity, ..facts() };
+        let lower = replicate(&facts, "/a b", 1, 7).expect("a call").replace('\t', " | ");
+        let expected = format!("replicate %2Fa%20b | 1 | 7 | 1 | {print} | %2Fp%2Fa%20b | 2 | {print}");
+        assert_eq!(lower, expected);
     }
 
     /// A client may have renamed the file, and created another one at its path.

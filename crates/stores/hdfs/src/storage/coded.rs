@@ -8,7 +8,7 @@ use hdfs_raid::{Block, Codec, File, NodeIndex, RaidedStripe, ShortenError, Stori
 use repair::{NodeId, StripeId};
 
 use super::recounts::Count;
-use crate::blocks::{BlockGroup, GroupBlock, GroupStripe, ReplicaName};
+use crate::blocks::{BlockGroup, GroupBlock, GroupStripe, MAX_BLOCKS_IN_GROUP, ReplicaName};
 use crate::listing::{FileRef, Range};
 
 /// The blocks of a stripe.
@@ -91,6 +91,17 @@ impl Coded {
         }
     }
 
+    /// Returns the number of the block with this index.
+    ///
+    /// # Panics
+    /// If a raided stripe has no such block.
+    pub fn block_number(&self, index: u8) -> i64 {
+        match self {
+            Self::Group(group) => group.number + i64::from(index),
+            Self::Raid(_) => self.listed_number(index),
+        }
+    }
+
     /// Returns the blocks of a raided file; `None` for a group.
     pub fn raid(&self) -> Option<&Arc<RaidStripe>> {
         match self {
@@ -103,6 +114,11 @@ impl Coded {
 /// Whether a number is that of a stripe of a raided file, or of one of its blocks.
 pub(super) fn is_raid(number: i64) -> bool {
     number >= 0
+}
+
+/// Returns the number of the group that contains a block; `None` for a block of a raided file.
+pub(super) fn group_of(block: i64) -> Option<i64> {
+    (!is_raid(block)).then_some(block & !(i64::from(MAX_BLOCKS_IN_GROUP) - 1))
 }
 
 /// Parses a stripe's number from its name.
@@ -291,6 +307,8 @@ mod tests {
         let coded = Coded::Raid(Arc::new(stripe()));
         assert_eq!((coded.number(), coded.stripe_id().0.as_str()), (32, "raid_32_1021"));
         assert_eq!(number_of(&coded.stripe_id()), Some(32));
+        assert_eq!((coded.block_number(3), group_of(49)), (49, None));
+        assert_eq!([-32, -30, -17].map(group_of), [Some(-32); 3]);
         let shape = coded.stripe().expect("a stripe");
         assert_eq!((shape.code.blocks(), shape.code.data_blocks()), (4, 2));
         let names: Vec<String> = shape.blocks.iter().map(|block| block.name.to_string()).collect();

@@ -165,7 +165,7 @@ impl HdfsSystem {
         let listed = self.wait_until_listed(&known, (stripe, at, index), node).await;
         match replaces && listed.is_ok() {
             true => self.watch_replaced(known.clone(), index, node),
-            false => self.state().settle_unlisted(node, known.group.number()),
+            false => self.state().settle_unlisted(node, known.group.block_number(index)),
         }
         if let Err(why) = listed {
             let block = known
@@ -190,7 +190,7 @@ impl HdfsSystem {
 
     /// Has a DataNode report its blocks if the NameNode forgets a replica that has replaced a bad one there.
     fn watch_replaced(self: &Arc<Self>, known: Listed, index: u8, node: NodeId) {
-        self.state().record_unlisted(node, known.group.number());
+        self.state().record_unlisted(node, known.group.block_number(index));
         let storage = Arc::downgrade(self);
         tokio::spawn(async move {
             let mut is_answered = false;
@@ -207,7 +207,7 @@ impl HdfsSystem {
             }
             // Without an answer, the record stays, and the next coordinator has the block reported.
             if let Some(shared) = storage.upgrade().filter(|_| is_answered) {
-                shared.state().settle_unlisted(node, known.group.number());
+                shared.state().settle_unlisted(node, known.group.block_number(index));
             }
         });
     }
@@ -252,7 +252,7 @@ impl HdfsSystem {
                 };
             }
             if began.elapsed() >= RECORD_AFTER {
-                self.state().record_unlisted(node, known.group.number());
+                self.state().record_unlisted(node, known.group.block_number(index));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LOOK_LAST);

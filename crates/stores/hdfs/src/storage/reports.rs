@@ -19,7 +19,7 @@ use serde_json::Value;
 use store_api::{CatalogError, RecordWrite};
 use tokio::time::sleep;
 
-use super::coded::is_raid;
+use super::coded::group_of;
 use super::state::{HdfsSystem, State};
 use crate::namenode::NameNode;
 
@@ -27,16 +27,17 @@ use crate::namenode::NameNode;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Minimum interval between reports of a DataNode. A report costs the NameNode time in proportion to its blocks.
 const REPORT_EVERY: Duration = Duration::from_secs(600);
-/// The key prefix of the records of blocks that may be unlisted: `hdfs/unlisted/NODE/GROUP`.
+/// The key prefix of the records of blocks that may be unlisted: `hdfs/unlisted/NODE/BLOCK`. Earlier versions wrote the
+/// number of the stripe, which is that of its first block.
 const PREFIX: &str = "hdfs/unlisted/";
 
-/// A DataNode, and a group of which it has accepted a block.
+/// A DataNode, and the number of a block that it has accepted. One DataNode may hold several blocks of a raided stripe.
 type Accepted = (NodeId, i64);
 
 /// The reports that are wanted.
 #[derive(Default)]
 pub(super) struct Reports {
-    /// The groups whose blocks are not listed, by DataNode.
+    /// The blocks that are not listed, by DataNode.
     wanted: BTreeMap<NodeId, BTreeSet<i64>>,
     /// The blocks that are recorded: those whose reports are wanted, and those that are not listed yet.
     recorded: BTreeSet<Accepted>,
@@ -45,16 +46,16 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// Records that the NameNode does not list a DataNode's block of a group.
-    fn want(&mut self, (node, group): Accepted) {
-        self.wanted.entry(node).or_default().insert(group);
+    /// Records that the NameNode does not list a DataNode's block.
+    fn want(&mut self, (node, block): Accepted) {
+        self.wanted.entry(node).or_default().insert(block);
     }
 
-    fn wants(&self, (node, group): Accepted) -> bool {
-        self.wanted.get(&node).is_some_and(|groups| groups.contains(&group))
+    fn wants(&self, (node, block): Accepted) -> bool {
+        self.wanted.get(&node).is_some_and(|blocks| blocks.contains(&block))
     }
 
-    /// Takes out the DataNodes that were not asked for a report lately, with the groups.
+    /// Takes out the DataNodes that were not asked for a report lately, with the blocks.
     fn take_due(&mut self, now: Duration) -> BTreeMap<NodeId, BTreeSet<i64>> {
         let Self { wanted, asked, .. } = self;
         let is_due = |node: &NodeId| asked.get(node).is_none_or(|&asked| now >= asked + REPORT_EVERY);
@@ -80,23 +81,23 @@ impl State {
         Ok(())
     }
 
-    /// Has a DataNode report all its blocks, because the NameNode does not list its block of a group.
-    pub fn want_report(&mut self, node: NodeId, group: i64) {
-        self.record_unlisted(node, group);
-        self.reports.want((node, group));
+    /// Has a DataNode report all its blocks, because the NameNode does not list this one.
+    pub fn want_report(&mut self, node: NodeId, block: i64) {
+        self.record_unlisted(node, block);
+        self.reports.want((node, block));
     }
 
-    /// Records that a DataNode has accepted a block of a group, and the NameNode does not list it yet.
-    pub fn record_unlisted(&mut self, node: NodeId, group: i64) {
-        if self.reports.recorded.insert((node, group)) {
-            self.write_report(RecordWrite::Put(key((node, group)), Value::Bool(true)));
+    /// Records that a DataNode has accepted a block, and the NameNode does not list it yet.
+    pub fn record_unlisted(&mut self, node: NodeId, block: i64) {
+        if self.reports.recorded.insert((node, block)) {
+            self.write_report(RecordWrite::Put(key((node, block)), Value::Bool(true)));
         }
     }
 
     /// Removes the record of a block, unless its report is wanted.
-    pub fn settle_unlisted(&mut self, node: NodeId, group: i64) {
-        if !self.reports.wants((node, group)) {
-            self.forget_unlisted((node, group));
+    pub fn settle_unlisted(&mut self, node: NodeId, block: i64) {
+        if !self.reports.wants((node, block)) {
+            self.forget_unlisted((node, block));
         }
     }
 
@@ -124,13 +125,13 @@ impl State {
     }
 }
 
-fn key((node, group): Accepted) -> String {
-    format!("{PREFIX}{}/{group}", node.0)
+fn key((node, block): Accepted) -> String {
+    format!("{PREFIX}{}/{block}", node.0)
 }
 
 fn parse_key(key: &str) -> Option<Accepted> {
-    let (node, group) = key.strip_prefix(PREFIX)?.split_once('/')?;
-    Some((NodeId(node.parse().ok()?), group.parse().ok()?))
+    let (node, block) = key.strip_prefix(PREFIX)?.split_once('/')?;
+    Some((NodeId(node.parse().ok()?), block.parse().ok()?))
 }
 
 /// Makes DataNodes report all their blocks if this is wanted, until the storage is dropped.
@@ -142,13 +143,13 @@ pub(super) async fn watch_reports(storage: Weak<HdfsSystem>, namenode: NameNode)
             continue; // The addresses of DataNodes and the files of groups are not known yet.
         }
         let due = shared.state().reports.take_due(shared.now());
-        for (node, groups) in due {
-            let is_reported = report(&shared, &namenode, node, &groups).await;
+        for (node, blocks) in due {
+            let is_reported = report(&shared, &namenode, node, &blocks).await;
             let mut state = shared.state();
-            for group in groups {
+            for block in blocks {
                 match is_reported {
-                    true => state.forget_unlisted((node, group)),
-                    false => state.reports.want((node, group)),
+                    true => state.forget_unlisted((node, block)),
+                    false => state.reports.want((node, block)),
                 }
             }
         }
@@ -156,10 +157,11 @@ pub(super) async fn watch_reports(storage: Weak<HdfsSystem>, namenode: NameNode)
 }
 
 /// Makes a DataNode report all its blocks. Returns whether it does.
-async fn report(shared: &HdfsSystem, namenode: &NameNode, node: NodeId, groups: &BTreeSet<i64>) -> bool {
+async fn report(shared: &HdfsSystem, namenode: &NameNode, node: NodeId, blocks: &BTreeSet<i64>) -> bool {
     let Some(address) = shared.address_of(node) else { return false };
     // Of a raided stripe, the NameNode lists several blocks on a DataNode.
-    for group in shared.known(groups.iter().copied().filter(|&group| !is_raid(group))) {
+    let groups: BTreeSet<i64> = blocks.iter().filter_map(|&block| group_of(block)).collect();
+    for group in shared.known(groups) {
         if let Err(error) = namenode.touch(&group.file, group.start, &address).await {
             tracing::debug!(%error, "cannot have a DataNode look for its blocks of a group");
         }

@@ -232,7 +232,7 @@ impl HdfsSystem {
         let Some(address) = self.address_of(node) else { return };
         let mut state = self.state();
         if !state.corrupt.names(group.listed_number(index), &address) {
-            state.want_report(node, group.number());
+            state.want_report(node, group.block_number(index));
         }
     }
 

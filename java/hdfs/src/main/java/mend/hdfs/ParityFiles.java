@@ -29,7 +29,6 @@ import org.slf4j.LoggerFactory;
 public final class ParityFiles {
   private static final Logger LOG = LoggerFactory.getLogger(ParityFiles.class);
   private static final long LOOK_AGAIN_NS = TimeUnit.MINUTES.toNanos(1);
-  private static final String BY_INODE = "/.reserved/.inodes/";
   /** HDFS's class of exceptions about snapshots, by name: the class is not among those of HDFS's client. */
   private static final String SNAPSHOT_EXCEPTION = "org.apache.hadoop.hdfs.protocol.SnapshotException";
 
@@ -267,7 +266,7 @@ public final class ParityFiles {
 
   private boolean exists(long inode) throws IOException {
     try {
-      return client.getFileInfo(BY_INODE + inode) != null;
+      return client.getFileInfo(Inodes.FOLDER + inode) != null;
     } catch (FileNotFoundException gone) {
       return false; // The NameNode resolves no path by an inode that is gone.
     }

@@ -2,7 +2,6 @@ package mend.hdfs.namenode;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -10,6 +9,7 @@ import java.util.EnumSet;
 import java.util.List;
 import java.util.Set;
 import mend.hdfs.Fingerprints;
+import mend.hdfs.Inodes;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.Options.Rename;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
@@ -27,20 +27,23 @@ import org.apache.hadoop.security.AccessControlException;
 
 /**
  * The calls that encode replicated files and undo this, see {@code hdfs_raid::Action}. Words of a question are
- * separated by tabs; paths and values are encoded.
+ * separated by tabs; paths and values are encoded. A path can be that of an inode: then the call concerns this file,
+ * whatever its name is.
  *
  * <pre>
  *   mkdir PATH                  creates a folder that only HDFS's superuser can enter, and those above it
  *   rename FROM TO              renames a folder; fails if the new name exists
  *   delete PATH                 deletes a file, or a folder with its contents
- *   publish FROM TO new|replace SOURCE INODE
- *                               gives parity its path, and the permissions of its source, if that is this inode
+ *   publish FROM TO REPLACED|- SOURCE INODE
+ *                               gives parity its path, and the permissions of its source, if that is this inode.
+ *                               Replaces a file with this inode; -: fails if there is a file
  *   mark PATH NAME VALUE …      sets attributes
  *   join TARGET PATH …          appends files to the target by concat
  *   time PATH MODIFIED          sets the modification time
- *   replicate PATH COUNT UNTIL INODE FINGERPRINT|-
+ *   replicate PATH COUNT UNTIL INODE FINGERPRINT|- [OTHER INODE FINGERPRINT]
  *                               sets the replication, unless this time has passed, another file is at the path, or the
- *                               file is open or has other blocks than these; -: whatever its blocks are
+ *                               file is open or has other blocks than these; -: whatever its blocks are. A second file,
+ *                               whose replication is not changed, has to be the same too
  *   encode SOURCE FIRST PRESENT BLOCKSIZE ROWS PARITY PATH ADDRESS …
  *                               writes parity blocks of the stripe that begins with block FIRST
  *   prove SOURCE DATABLOCKS BLOCKSIZE ROWS FINGERPRINT FINGERPRINT PATH …
@@ -102,29 +105,32 @@ final class Changes {
   private void call(String word, String[] words) throws IOException {
     switch (word) {
       case "mkdir":
-        makeFolder(path(words[0]));
+        makeFolder(Survey.decoded(words[0]));
         break;
       case "rename":
-        client.rename(path(words[0]), path(words[1]), Rename.NONE);
+        client.rename(Survey.decoded(words[0]), Survey.decoded(words[1]), Rename.NONE);
         break;
       case "delete":
-        delete(path(words[0]));
+        delete(Survey.decoded(words[0]));
         break;
       case "publish":
-        checkInode(path(words[3]), Long.parseLong(words[4]));
-        publish(path(words[0]), path(words[1]), words[2].equals("replace"), path(words[3]));
+        checkInode(Survey.decoded(words[3]), Long.parseLong(words[4]));
+        publish(Survey.decoded(words[0]), Survey.decoded(words[1]), words[2], Survey.decoded(words[3]));
         break;
       case "mark":
-        mark(path(words[0]), words);
+        mark(Survey.decoded(words[0]), words);
         break;
       case "join":
-        client.concat(path(words[0]), paths(words, 1).toArray(new String[0]));
+        client.concat(Survey.decoded(words[0]), paths(words, 1).toArray(new String[0]));
         break;
       case "time":
-        client.setTimes(path(words[0]), Long.parseLong(words[1]), -1);
+        client.setTimes(Survey.decoded(words[0]), Long.parseLong(words[1]), -1);
         break;
       case "replicate":
-        checkReplicated(path(words[0]), Long.parseLong(words[3]), words[4]);
+        checkReplicated(Survey.decoded(words[0]), Long.parseLong(words[3]), words[4]);
+        if (words.length > 7) {
+          checkReplicated(Survey.decoded(words[5]), Long.parseLong(words[6]), words[7]);
+        }
         replicate(Long.parseLong(words[3]), Short.parseShort(words[1]), Long.parseLong(words[2]));
         break;
       case "encode":
@@ -134,20 +140,16 @@ final class Changes {
         prove(words);
         break;
       case "move":
-        new Moves(client, tokens, lines).move(path(words[0]), Integer.parseInt(words[1]), words[2], words[3]);
+        new Moves(client, tokens, lines).move(Survey.decoded(words[0]), Integer.parseInt(words[1]), words[2], words[3]);
         break;
       default:
         throw new IllegalArgumentException(word);
     }
   }
 
-  private static String path(String text) {
-    return URLDecoder.decode(text, StandardCharsets.UTF_8);
-  }
-
   private static List<String> paths(String[] words, int from) {
     List<String> paths = new ArrayList<>();
-    Arrays.stream(words, from, words.length).map(Changes::path).forEach(paths::add);
+    Arrays.stream(words, from, words.length).map(Survey::decoded).forEach(paths::add);
     return paths;
   }
 
@@ -161,7 +163,11 @@ final class Changes {
 
   /** Deletes a file or folder; after a draft, also the folders above it that are empty now. */
   private void delete(String path) throws IOException {
-    client.delete(path, true);
+    try {
+      client.delete(path, true);
+    } catch (FileNotFoundException gone) {
+      return; // The NameNode resolves no path by an inode that is gone.
+    }
     int end = path.lastIndexOf('/');
     if (!path.startsWith(DRAFT, end)) {
       return;
@@ -180,7 +186,7 @@ final class Changes {
   }
 
   /** Renames parity to its path. Whoever may not read the source may not read its parity either. */
-  private void publish(String from, String to, boolean replaces, String source) throws IOException {
+  private void publish(String from, String to, String replaced, String source) throws IOException {
     if (!to.endsWith(source)) {
       throw new IllegalArgumentException(to + " is not the path of parity of " + source);
     }
@@ -198,7 +204,12 @@ final class Changes {
       }
     }
     copyPermissions(source, from);
-    client.rename(from, to, replaces ? Rename.OVERWRITE : Rename.NONE);
+    if (replaced.equals("-")) {
+      client.rename(from, to, Rename.NONE);
+    } else {
+      checkInode(to, Long.parseLong(replaced));
+      client.rename(from, to, Rename.OVERWRITE);
+    }
   }
 
   /**
@@ -229,7 +240,7 @@ final class Changes {
 
   private void mark(String path, String[] words) throws IOException {
     for (int at = 1; at + 1 < words.length; at += 2) {
-      byte[] value = path(words[at + 1]).getBytes(StandardCharsets.UTF_8);
+      byte[] value = Survey.decoded(words[at + 1]).getBytes(StandardCharsets.UTF_8);
       client.setXAttr(path, words[at], value, EnumSet.of(XAttrSetFlag.CREATE, XAttrSetFlag.REPLACE));
     }
   }
@@ -244,7 +255,7 @@ final class Changes {
   private void checkReplicated(String path, long inode, String print) throws IOException {
     checkInode(path, inode);
     if (!print.equals("-")) {
-      LocatedBlocks blocks = client.getLocatedBlocks(Survey.BY_INODE + inode, 0, Long.MAX_VALUE);
+      LocatedBlocks blocks = client.getLocatedBlocks(Inodes.FOLDER + inode, 0, Long.MAX_VALUE);
       if (blocks.isUnderConstruction() || !Fingerprints.of(blocks.getLocatedBlocks()).equals(print)) {
         throw new ChangedException(path + " has changed since it was looked up");
       }
@@ -256,7 +267,7 @@ final class Changes {
     if (System.currentTimeMillis() > until) {
       throw new ChangedException("too much time has passed since the file was looked up");
     }
-    if (!client.setReplication(Survey.BY_INODE + inode, replication)) {
+    if (!client.setReplication(Inodes.FOLDER + inode, replication)) {
       throw new ChangedException("the file does not exist any more");
     }
   }
@@ -264,16 +275,16 @@ final class Changes {
   private void encode(String[] words) throws IOException {
     List<Parities.Target> targets = new ArrayList<>();
     for (int at = 5; at + 2 < words.length; at += 3) {
-      targets.add(new Parities.Target(Integer.parseInt(words[at]), path(words[at + 1]), words[at + 2]));
+      targets.add(new Parities.Target(Integer.parseInt(words[at]), Survey.decoded(words[at + 1]), words[at + 2]));
     }
     new Parities(client, lines, ParityRows.parse(words[4]), Long.parseLong(words[3]))
-        .write(path(words[0]), Integer.parseInt(words[1]), Integer.parseInt(words[2]), targets);
+        .write(Survey.decoded(words[0]), Integer.parseInt(words[1]), Integer.parseInt(words[2]), targets);
   }
 
   private void prove(String[] words) throws IOException {
     Parities parities = new Parities(client, lines, ParityRows.parse(words[3]), Long.parseLong(words[2]));
     boolean isRight =
-        parities.prove(path(words[0]), paths(words, 6), Integer.parseInt(words[1]), words[4], words[5]);
+        parities.prove(Survey.decoded(words[0]), paths(words, 6), Integer.parseInt(words[1]), words[4], words[5]);
     lines.add(isRight ? "P right" : "P wrong");
   }
 

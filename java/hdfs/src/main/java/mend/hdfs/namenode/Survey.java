@@ -12,6 +12,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
+import mend.hdfs.Inodes;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.hdfs.DFSClient;
@@ -75,8 +76,6 @@ import org.apache.hadoop.security.AccessControlException;
  * </pre>
  */
 final class Survey {
-  /** The folder in which HDFS finds each file by its inode number. */
-  static final String BY_INODE = "/.reserved/.inodes/";
   /** Mend's extended attributes. Those of the second kind are visible to HDFS's superuser only. */
   private static final Pattern ATTRIBUTES = Pattern.compile("(user|trusted)\\.mend\\..*", Pattern.DOTALL);
   private static final String GONE = "it was deleted or renamed during the listing";
@@ -111,10 +110,10 @@ final class Survey {
    * decoded path of a file in a snapshot.
    */
   static String path(String file) {
-    return file.startsWith("%2F") ? decoded(file) : BY_INODE + file;
+    return file.startsWith("%2F") ? decoded(file) : Inodes.FOLDER + file;
   }
 
-  private static String decoded(String path) {
+  static String decoded(String path) {
     return URLDecoder.decode(path, StandardCharsets.UTF_8);
   }
 
@@ -518,7 +517,7 @@ final class Survey {
   void inodes(String[] inodes) throws IOException {
     for (String inode : inodes) {
       try {
-        if (client.getFileInfo(BY_INODE + inode) != null) {
+        if (client.getFileInfo(Inodes.FOLDER + inode) != null) {
           lines.add("y " + inode);
         }
       } catch (FileNotFoundException gone) {

@@ -2,13 +2,24 @@ package mend.hdfs.namenode;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
 import java.util.List;
+import mend.hdfs.Fingerprints;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.Options.Rename;
+import org.apache.hadoop.fs.permission.FsPermission;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.protocol.ClientProtocol;
 import org.apache.hadoop.hdfs.protocol.DSQuotaExceededException;
+import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
+import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
 import org.junit.jupiter.api.Test;
@@ -52,5 +63,81 @@ class ChangesTest {
   void changesAreToldFromQuestions() {
     assertTrue(Changes.has("encode"));
     assertFalse(Changes.has("files"));
+  }
+
+  /** The calls that changed something. */
+  private final List<String> calls = new ArrayList<>();
+
+  /** Carries a call out on a namespace in which inodes above 100 do not exist. */
+  private void carryOut(String word, String... words) throws IOException {
+    DFSClient client = new DFSClient(null, protocol(), new Configuration(), null);
+    new Changes(client, null, null).carryOut(word, String.join("\t", words));
+  }
+
+  private ClientProtocol protocol() {
+    return (ClientProtocol) Proxy.newProxyInstance(
+        ChangesTest.class.getClassLoader(), new Class<?>[] {ClientProtocol.class}, (proxy, method, arguments) -> {
+          String path = (String) arguments[0];
+          if (path.startsWith("/.reserved/.inodes/1")) {
+            throw new RemoteException(FileNotFoundException.class.getName(), "no such inode");
+          }
+          switch (method.getName()) {
+            case "getFileInfo":
+              return status(path.startsWith("/p") ? 8 : 7);
+            case "getBlockLocations":
+              return new LocatedBlocks(0, false, List.of(), null, true, null, null);
+            case "setOwner":
+            case "setPermission":
+              return null;
+            case "rename2":
+              calls.add("rename " + path + " " + arguments[1] + " " + ((Rename[]) arguments[2])[0]);
+              return null;
+            default:
+              calls.add(method.getName() + " " + path);
+              return true;
+          }
+        });
+  }
+
+  private static HdfsFileStatus status(long inode) {
+    return new HdfsFileStatus.Builder().path(new byte[] {'f'}).perm(FsPermission.getDefault()).owner("o").group("g")
+        .fileId(inode).build();
+  }
+
+  private void assertChanged(String word, String... words) {
+    IOException problem = assertThrows(IOException.class, () -> carryOut(word, words));
+    assertTrue(problem.getMessage().startsWith("changed "), problem.getMessage());
+    assertEquals(List.of(), calls);
+  }
+
+  /** Otherwise, the parity of another file would be lost, which a client has moved there meanwhile. */
+  @Test
+  void parityReplacesOnlyTheFileThatWasLookedUp() throws IOException {
+    assertChanged("publish", "%2F.reserved%2F.inodes%2F9", "%2Fp%2Ff", "9", "%2Ff", "7");
+    assertChanged("publish", "%2F.reserved%2F.inodes%2F100", "%2Fp%2Ff", "-", "%2Ff", "7");
+    assertChanged("publish", "%2F.reserved%2F.inodes%2F9", "%2Fp%2Ff", "-", "%2Ff", "6");
+    carryOut("publish", "%2F.reserved%2F.inodes%2F9", "%2Fp%2Ff", "8", "%2Ff", "7");
+    carryOut("publish", "%2F.reserved%2F.inodes%2F9", "%2Fp%2Ff", "-", "%2Ff", "7");
+    String renamed = "rename /.reserved/.inodes/9 /p/f ";
+    assertEquals(List.of(renamed + "OVERWRITE", renamed + "NONE"), calls);
+  }
+
+  @Test
+  void aFileThatIsGoneIsDeleted() throws IOException {
+    carryOut("delete", "%2F.reserved%2F.inodes%2F100");
+    assertEquals(List.of(), calls);
+    carryOut("delete", "%2F.reserved%2F.inodes%2F9");
+    assertEquals(List.of("delete /.reserved/.inodes/9"), calls);
+  }
+
+  /** Without its parity, the file must keep its replicas. */
+  @Test
+  void theReplicationIsLoweredOnlyIfTheParityIsTheSame() throws IOException {
+    String until = Long.toString(Long.MAX_VALUE);
+    String none = Fingerprints.of(List.of());
+    assertChanged("replicate", "%2Ff", "1", until, "7", none, "%2Fp%2Ff", "9", none);
+    assertChanged("replicate", "%2Ff", "1", until, "7", none, "%2Fp%2Ff", "8", "00");
+    carryOut("replicate", "%2Ff", "1", until, "7", none, "%2Fp%2Ff", "8", none);
+    assertEquals(List.of("setReplication /.reserved/.inodes/7"), calls);
   }
 }
