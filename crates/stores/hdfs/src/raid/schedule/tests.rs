@@ -1,5 +1,7 @@
 //! Tests of the schedule, on a simulated clock.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -8,15 +10,15 @@ const MINUTE_MS: u64 = 60_000;
 const URGENCIES: [Urgency; 5] =
     [Urgency::Unsafe, Urgency::Changed, Urgency::Unfinished, Urgency::Misplaced, Urgency::New];
 
-fn encoding() -> Arc<Encoding> {
+static ENCODING: LazyLock<Arc<Encoding>> = LazyLock::new(|| {
     let text = "[[policy]]\nname = \"p\"\npaths = [\"/\"]\ncodec = \"xor\"\n";
     let policies = hdfs_raid::Policies::parse(text).expect("policies");
     let policy = policies.policies()[0].clone();
     Arc::new(Encoding { codec: policies.codec_of(&policy).clone(), policy, tolerated: 1 })
-}
+});
 
 fn task(path: &str, urgency: Urgency, modified_ms: u64) -> Task {
-    Task { path: path.to_owned(), bytes: 100, modified_ms, urgency, encoding: encoding() }
+    Task { path: path.to_owned(), bytes: 100, modified_ms, urgency, encoding: Arc::clone(&ENCODING) }
 }
 
 fn schedule(files_at_once: usize, rate: Option<u64>) -> Schedule {
