@@ -1,7 +1,7 @@
 //! Lists replicated files with all their replicas, for the layout of HDFS-RAID, and changes them.
 
 pub(crate) mod backlog;
-mod changes;
+pub(crate) mod changes;
 pub(crate) mod choosing;
 pub(crate) mod driving;
 pub(crate) mod policy_file;

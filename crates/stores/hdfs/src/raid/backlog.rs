@@ -65,7 +65,7 @@ impl Backlog {
         let failed: Vec<_> = self.failed.iter().filter(|(_, urgency, _)| is_meant(*urgency)).collect();
         let mut by_reason: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
         for (path, _, why) in &failed {
-            by_reason.entry(why).or_insert((0, path)).0 += 1;
+            by_reason.entry(why.as_str()).or_insert((0, path.as_str())).0 += 1;
         }
         let (why, (count, path)) = by_reason.into_iter().max_by_key(|(_, (count, _))| *count)?;
         let all = failed.len() as u64;

@@ -421,7 +421,7 @@ impl Schedule {
 
 /// Returns what shows that a file was not changed, and has to be worked on for the same reason.
 fn version(task: &Task) -> (u64, u64, Urgency, &Encoding) {
-    (task.modified_ms, task.bytes, task.urgency, &task.encoding)
+    (task.modified_ms, task.bytes, task.urgency, task.encoding.as_ref())
 }
 
 /// Returns the pause after this many failures in a row.

@@ -272,7 +272,7 @@ async fn find(
     is_full: bool,
 ) -> Result<Found, String> {
     let missing = namenode.missing(&paths).await.map_err(|error| error.to_string())?;
-    let (mut tasks, mut blocks) = (Vec::new(), BTreeMap::new());
+    let (mut tasks, mut blocks) = (Vec::new(), BTreeMap::<String, u64>::new());
     for path in paths {
         if missing.contains(&path) {
             tasks.push((path, Vec::new()));
