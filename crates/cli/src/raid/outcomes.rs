@@ -27,7 +27,7 @@ pub async fn carry_out(
     errands: Vec<Errand>,
 ) -> Result<Vec<Outcome>, Failure> {
     let driver = Driver::new(namenode, Arc::new(Unpaced), |path, what| tell(path, what));
-    driver.note_nodes(nodes);
+    driver.note_blocks(nodes.blocks());
     let (all, mut outcomes) = (errands.len(), Vec::new());
     let is_interrupted = tokio::select! {
         () = raid::drive_all(Arc::new(driver), errands, FILES_AT_ONCE, |outcome| outcomes.push(outcome)) => false,

@@ -12,6 +12,7 @@ mod placement;
 mod raid;
 mod raid_encoding;
 mod raid_examining;
+mod raid_policies;
 mod raid_reading;
 mod reading;
 mod takeover;
@@ -60,6 +61,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("the_calls_of_an_encoding_are_listed", raid::a_forecast),
     ("a_file_is_encoded_and_replicated_again", raid_encoding::there_and_back),
     ("an_interrupted_encoding_is_continued", raid_encoding::interrupted),
+    ("policies_encode_files_without_a_command", raid_policies::by_the_coordinator),
     ("missing_blocks_of_raided_files_are_counted_in_their_status", raid_examining::a_status),
     ("missing_blocks_and_other_parity_of_raided_files_are_named", raid_examining::an_fsck),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
