@@ -3,9 +3,9 @@
 
 #[cfg(test)]
 mod doubles;
-mod drive;
 mod findings;
 mod fsck;
+mod outcomes;
 mod status;
 mod steps;
 

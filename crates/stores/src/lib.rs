@@ -13,6 +13,10 @@ use clap::ArgMatches;
 use cluster::{Cluster, HelperConfig, OwnRepair, Role};
 use dir::{DirBlocks, DirCatalog};
 pub use dir::{Rebuilt, Rival, Stranger};
+/// Encoding of replicated files of HDFS.
+pub mod raid {
+    pub use hdfs::{Driver, Errand, Outcome, Unpaced, drive_all, term};
+}
 pub use hdfs::{RaidFile, RaidNameNode};
 use store_api::{Blocks, Inventory, OpenError, Storage};
 

@@ -10,10 +10,10 @@ use hdfs_raid::{
     Unit, Waiting, Work, forecast,
 };
 use serde_json::{Value, json};
+use stores::raid::{self, Errand};
 use stores::{RaidFile, RaidNameNode};
 
-use super::drive::{self, Errand};
-use super::{EXAMPLES, RaidStepsArgs, now_ms, policies};
+use super::{EXAMPLES, RaidStepsArgs, now_ms, outcomes, policies};
 use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::table;
@@ -61,13 +61,17 @@ pub async fn steps(
     let others: Vec<Forecast<'_>> = others.into_iter().map(Forecast::without_steps).collect();
     let (others_text, others_facts) =
         (others_text(&others, is_detailed), others.iter().map(file_facts).collect::<Vec<_>>());
-    let term = drive::term();
+    let term = raid::term();
     let errand = |forecast: Forecast<'_>| errand(forecast.unit, &policies, direction, term);
     let errands: Vec<Errand> = driven.into_iter().filter_map(errand).collect();
     let nodes = DataNodes::of(&listing);
     drop(listing);
-    let outcomes = drive::carry_out(namenode, &nodes, errands).await?;
-    Ok(drive::answer(&outcomes, &others_text, &others_facts))
+    let wanted = match direction {
+        Direction::Encode => End::Encoded,
+        Direction::Undo => End::Plain,
+    };
+    let done = outcomes::carry_out(namenode, &nodes, errands).await?;
+    Ok(outcomes::answer(&done, &wanted, &others_text, &others_facts))
 }
 
 /// Returns the work on a unit.
@@ -75,11 +79,7 @@ fn errand(unit: &Unit, policies: &Policies, direction: Direction, term: u64) -> 
     let Candidate { codec, policy, goal } = candidate(unit, policies, direction).ok()?;
     let drive = Drive::new(codec.clone(), tolerated(codec), goal, term);
     let file = RaidFile { path: unit.path.clone(), codec: codec.clone(), policy: policy.cloned() };
-    let wanted = match direction {
-        Direction::Encode => End::Encoded,
-        Direction::Undo => End::Plain,
-    };
-    Some(Errand { file, drive, wanted })
+    Some(Errand { file, drive })
 }
 
 impl Forecast<'_> {

@@ -29,5 +29,7 @@ pub use listing::{
     Progress, SeenFile, SeenFiles, SeenPlace, Service, Snapshots, Standing,
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
-pub use raid::{RaidFile, RaidNameNode};
+pub use raid::{
+    Driver, Errand, Outcome, Pace, ParityMaker, Pending, RaidFile, RaidNameNode, Unpaced, drive_all, term,
+};
 pub use storage::{AttachError, Attachment, POLICY, POLICY_WITHOUT_NAMENODE, open};

@@ -1,6 +1,7 @@
 //! Lists replicated files with all their replicas, for the layout of HDFS-RAID, and changes them.
 
 mod changes;
+mod driving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::SplitAsciiWhitespace;
@@ -18,6 +19,7 @@ use crate::listing::{decoded, number, path};
 use crate::{AskError, Attribute, DataNode, Edit, Hdfs, Listing, NameNode, Service, Standing};
 
 pub use changes::RaidFile;
+pub use driving::{Driver, Errand, Outcome, Pace, ParityMaker, Pending, Unpaced, drive_all, term};
 
 /// The most files or inodes in one query.
 const AT_ONCE: usize = 256;

@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codes::Recipe;
 use hdfs_raid::{
-    Action, Codec, DataNodes, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, RaidPolicy, Refusal,
-    Trouble, parity_path,
+    Action, Codec, DataNodes, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, Note, RaidPolicy,
+    Refusal, Trouble, parity_path,
 };
 
+use super::driving::{ParityMaker, Pending};
 use super::{RaidNameNode, marks_of};
 use crate::listing::encoded;
 use crate::namenode::{LOOK_LIMIT, SILENCE_LIMIT};
@@ -65,15 +66,33 @@ impl RaidNameNode {
                 Err(trouble) => return Err(trouble),
             }
         }
-        if let Some(trouble) = first {
-            return Err(trouble);
-        }
-        match (action, proof) {
-            (Action::Prove { .. }, None) => {
-                Err(refused(Refusal::Other, "the JVM did not say whether the parity is right"))
-            }
-            _ => Ok(proof),
-        }
+        first.map_or(Ok(proof), Err)
+    }
+}
+
+/// The JVM reads all data blocks of a stripe and writes its parity blocks.
+impl ParityMaker for RaidNameNode {
+    fn encode<'a>(
+        &'a self,
+        file: &'a RaidFile,
+        facts: &'a Facts,
+        stripe: usize,
+        blocks: &'a [NewBlock],
+    ) -> Pending<'a, Result<(), Trouble>> {
+        let action = Action::Write { stripe, blocks: blocks.to_vec() };
+        Box::pin(async move { self.act(file, facts, &action, u64::MAX).await.map(drop) })
+    }
+
+    fn prove<'a>(
+        &'a self,
+        file: &'a RaidFile,
+        facts: &'a Facts,
+        note: Note,
+        parity: &'a [String],
+    ) -> Pending<'a, Result<bool, Trouble>> {
+        let action = Action::Prove { note, parity: parity.to_vec() };
+        let silent = || refused(Refusal::Other, "the JVM did not say whether the parity is right");
+        Box::pin(async move { self.act(file, facts, &action, u64::MAX).await?.ok_or_else(silent) })
     }
 }
 
@@ -197,7 +216,8 @@ fn in_order(recipe: &Recipe) -> Vec<usize> {
     outputs
 }
 
-fn now_ms() -> u64 {
+/// Returns the time in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 

@@ -1,0 +1,208 @@
+//! Has files encoded, or this undone, and shows the results.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use hdfs_raid::{DataNodes, End, Refusal, Stop, Waiting};
+use serde_json::{Value, json};
+use stores::RaidNameNode;
+use stores::raid::{self, Driver, Errand, Outcome, Unpaced};
+
+use crate::answer::Answer;
+use crate::failure::{Exit, Failure, say};
+use crate::format::{count, printable};
+use crate::interrupt::interrupted;
+
+/// The most files in progress. Most of them wait for heartbeats of DataNodes.
+const FILES_AT_ONCE: usize = 8;
+
+/// Carries out the calls for all files. `nodes` counts the blocks of the whole listing.
+///
+/// # Errors
+/// [`Failure`] if the user interrupts the command. Failures of single files are outcomes.
+pub async fn carry_out(
+    namenode: RaidNameNode,
+    nodes: &DataNodes,
+    errands: Vec<Errand>,
+) -> Result<Vec<Outcome>, Failure> {
+    let driver = Driver::new(namenode, Arc::new(Unpaced), |path, what| tell(path, what));
+    driver.note_nodes(nodes);
+    let (all, mut outcomes) = (errands.len(), Vec::new());
+    let is_interrupted = tokio::select! {
+        () = raid::drive_all(Arc::new(driver), errands, FILES_AT_ONCE, |outcome| outcomes.push(outcome)) => false,
+        () = interrupted() => true,
+    };
+    if is_interrupted {
+        return Err(Failure::interrupted(format!(
+            "{} of {} finished; the others have their former replicas, or parity that was checked",
+            outcomes.len(),
+            count(all as u64, "file")
+        ))
+        .help("run the same command again: it continues where this one has stopped"));
+    }
+    outcomes.sort_by(|one: &Outcome, other| one.path.cmp(&other.path));
+    Ok(outcomes)
+}
+
+/// Prints a line about a file.
+fn tell(path: &str, what: impl std::fmt::Display) {
+    say(&printable(&format!("{path}: {what}")));
+}
+
+/// Whether the file is as the command asks for, or was deleted meanwhile.
+fn is_success(outcome: &Outcome, wanted: &End) -> bool {
+    match &outcome.result {
+        Ok(End::SourceMissing) => true,
+        Ok(end) => end == wanted,
+        Err(_) => false,
+    }
+}
+
+fn text(outcome: &Outcome) -> String {
+    outcome.result.as_ref().map_or_else(ToString::to_string, ToString::to_string)
+}
+
+/// Returns the operator's next step; `None` if there is nothing to do.
+fn next_step(outcome: &Outcome) -> Option<&'static str> {
+    match &outcome.result {
+        Ok(End::Superseded) => Some("let the other command end"),
+        Ok(End::Occupied { .. }) => {
+            Some("rename the parity to the path of its file (`hdfs dfs -mv`), then run the command again")
+        }
+        Ok(_) => None,
+        Err(stop) => Some(remedy(stop)),
+    }
+}
+
+/// Returns the operator's next step after the work on a file was given up.
+fn remedy(stop: &Stop) -> &'static str {
+    match stop {
+        Stop::Refused { kind: Refusal::Permission, .. } => {
+            "let `mend raid` act as HDFS's superuser, for example by HADOOP_USER_NAME or `mend.keytab`"
+        }
+        Stop::Refused { kind: Refusal::Quota, .. } => {
+            "raise the quota of the folder that the message names, then run the command again; parity counts below /tmp \
+             first, then below its parity root"
+        }
+        Stop::Refused { kind: Refusal::Space, .. } => {
+            "free space on DataNodes or add some (`hdfs dfsadmin -report`), then run the command again"
+        }
+        Stop::Refused { kind: Refusal::Changed, .. } => {
+            "wait until no program changes the file any more, then run the command again"
+        }
+        Stop::Refused { .. } | Stop::Unavailable(_) => {
+            "remove the cause that the message names, then run the command again: it continues there"
+        }
+        Stop::Stalled(Waiting::Repair) => {
+            "start the DataNodes with the missing blocks (`hdfs fsck PATH -files -blocks -locations`), then run the \
+             command again"
+        }
+        Stop::Stalled(_) => {
+            "check that DataNodes are in service and have room (`hdfs dfsadmin -report`), then run the command again"
+        }
+        Stop::WrongParity => {
+            "a DataNode or this machine corrupts data: look for errors of memory and disks before you try again"
+        }
+        Stop::Unstable(_) => "check that nothing else changes files below /tmp, then run the command again",
+        Stop::Lost { is_decodable: true, .. } => {
+            "start the DataNodes with the missing blocks, or copy the file with Mend's file system class, which decodes them \
+             (`hdfs dfs -D fs.hdfs.impl=org.apache.hadoop.hdfs.MendDistributedFileSystem -cp PATH COPY`), then run the \
+             command again"
+        }
+        Stop::Lost { is_decodable: false, .. } => {
+            "start the DataNodes with the missing blocks (`hdfs fsck PATH -files -blocks -locations`), then run the \
+             command again"
+        }
+    }
+}
+
+/// Returns the answer of a command that asks for the end `wanted`; `others` are the files without calls, with the
+/// reasons.
+pub fn answer(outcomes: &[Outcome], wanted: &End, others: &str, other_facts: &[Value]) -> Answer {
+    let mut text = String::new();
+    let (done, open): (Vec<&Outcome>, Vec<&Outcome>) =
+        outcomes.iter().partition(|one| is_success(one, wanted));
+    let mut by_end: BTreeMap<String, u64> = BTreeMap::new();
+    done.iter().for_each(|outcome| *by_end.entry(self::text(outcome)).or_default() += 1);
+    for (end, files) in by_end {
+        let _ = writeln!(text, "{end}: {}", count(files, "file"));
+    }
+    if !open.is_empty() {
+        text += "not finished:\n";
+    }
+    for outcome in &open {
+        let _ = writeln!(text, "  {}: {}", outcome.path, self::text(outcome));
+        next_step(outcome).into_iter().for_each(|step| {
+            let _ = writeln!(text, "    {step}");
+        });
+    }
+    if outcomes.is_empty() {
+        text += "nothing to do\n";
+    }
+    text += others;
+    let facts: Vec<Value> =
+        outcomes.iter().map(|outcome| facts(outcome, wanted)).chain(other_facts.iter().cloned()).collect();
+    Answer::new(text, &json!({ "files": facts })).with_exit(exit(&open))
+}
+
+fn exit(open: &[&Outcome]) -> Exit {
+    let is_loss = |outcome: &&Outcome| matches!(outcome.result, Err(Stop::Lost { is_decodable: false, .. }));
+    match open {
+        [] => Exit::Done,
+        _ if open.iter().any(is_loss) => Exit::Data,
+        _ => Exit::Failed,
+    }
+}
+
+fn facts(outcome: &Outcome, wanted: &End) -> Value {
+    json!({
+        "path": outcome.path,
+        "is_done": is_success(outcome, wanted),
+        "result": text(outcome),
+        "next_step": next_step(outcome),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(path: &str, result: Result<End, Stop>) -> Outcome {
+        Outcome { path: path.to_owned(), result }
+    }
+
+    #[test]
+    fn files_that_are_not_finished_are_listed_with_the_next_step() {
+        let text = "The DiskSpace quota of /raidrs is exceeded".to_owned();
+        let stop = Stop::Refused { action: Some("encode stripe 0".to_owned()), kind: Refusal::Quota, text };
+        let outcomes = [
+            outcome("/a", Ok(End::Encoded)),
+            outcome("/b", Ok(End::SourceMissing)),
+            outcome("/c", Err(stop)),
+        ];
+        let answer = answer(&outcomes, &End::Encoded, "", &[]);
+        assert_eq!(answer.exit(), Exit::Failed);
+        let files = &answer.facts()["files"];
+        assert_eq!([&files[0]["is_done"], &files[1]["is_done"], &files[2]["is_done"]], [true, true, false]);
+        assert_eq!(files[2]["result"], "encode stripe 0: The DiskSpace quota of /raidrs is exceeded");
+        assert!(files[2]["next_step"].as_str().is_some_and(|step| step.contains("raise the quota")));
+    }
+
+    #[test]
+    fn a_file_that_another_command_encodes_is_no_success() {
+        assert_eq!(
+            answer(&[outcome("/a", Ok(End::Superseded))], &End::Encoded, "", &[]).exit(),
+            Exit::Failed
+        );
+        assert_eq!(answer(&[outcome("/a", Ok(End::Plain))], &End::Encoded, "", &[]).exit(), Exit::Failed);
+        assert_eq!(answer(&[outcome("/a", Ok(End::Encoded))], &End::Encoded, "", &[]).exit(), Exit::Done);
+    }
+
+    #[test]
+    fn unrecoverable_files_have_an_exit_code_of_their_own() {
+        let lost = |is_decodable| outcome("/a", Err(Stop::Lost { block: 3, is_decodable }));
+        assert_eq!(answer(&[lost(true)], &End::Encoded, "", &[]).exit(), Exit::Failed);
+        assert_eq!(answer(&[lost(true), lost(false)], &End::Encoded, "", &[]).exit(), Exit::Data);
+    }
+}

@@ -1,0 +1,343 @@
+//! Carries out the calls that encode files or undo this, several files at a time. The commands and the coordinator share
+//! this loop.
+//!
+//! [`hdfs_raid::Drive`] decides what comes next for a file. A [`Driver`] looks at the namespace, pauses, and makes the
+//! calls, until the file's work has ended. It may be dropped at any time: the next run continues from the namespace.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hdfs_raid::{Action, DataNodes, Drive, End, Facts, NewBlock, Note, Order, Pause, Stop, Trouble};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::changes::now_ms;
+use super::{RaidFile, RaidNameNode};
+
+/// The most files whose blocks are read or written at the same time.
+const DATA_AT_ONCE: usize = 2;
+/// The number of bits of a term that contain the process number.
+const TERM_BITS: u32 = 20;
+/// DataNodes with about as many blocks are equally good places for new ones: the choice among them is random.
+const ABOUT: u64 = 4;
+
+/// A file to encode, or whose encoding is undone.
+#[derive(Debug)]
+pub struct Errand {
+    /// The file.
+    pub file: RaidFile,
+    /// The decisions about the file.
+    pub drive: Drive,
+}
+
+/// The end of the work on a file.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The file's path.
+    pub path: String,
+    /// The state that was reached, or why the work was given up.
+    pub result: Result<End, Stop>,
+}
+
+/// The pending result of a [`ParityMaker`] or a [`Pace`].
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Moves the bytes of an encoding: computes parity blocks, and checks parity.
+pub trait ParityMaker: Send + Sync {
+    /// Makes parity blocks of a stripe of this file, each as a file of one block at its DataNode. `facts` are those
+    /// from which the call follows.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    fn encode<'a>(
+        &'a self,
+        file: &'a RaidFile,
+        facts: &'a Facts,
+        stripe: usize,
+        blocks: &'a [NewBlock],
+    ) -> Pending<'a, Result<(), Trouble>>;
+
+    /// Returns whether the parity in these files is that of this file, if the blocks of both are those in the note.
+    ///
+    /// # Errors
+    /// [`Trouble`].
+    fn prove<'a>(
+        &'a self,
+        file: &'a RaidFile,
+        facts: &'a Facts,
+        note: Note,
+        parity: &'a [String],
+    ) -> Pending<'a, Result<bool, Trouble>>;
+}
+
+/// Decides when the work on a file continues.
+pub trait Pace: Send + Sync {
+    /// Waits until the next look at this file. Returns `false` if its work stops here. `facts` are those of the latest
+    /// look, if there was one.
+    fn ready<'a>(&'a self, path: &'a str, facts: Option<&'a Facts>) -> Pending<'a, bool>;
+
+    /// Takes the number of bytes that a call has read from DataNodes or written to them.
+    fn note_moved(&self, bytes: u64);
+}
+
+/// Work without a limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unpaced;
+
+/// Carries out the work on files; see the module's documentation.
+pub struct Driver {
+    namenode: RaidNameNode,
+    maker: Arc<dyn ParityMaker>,
+    pace: Arc<dyn Pace>,
+    tell: Box<Teller>,
+    /// The number of blocks on each DataNode, by address.
+    blocks: Mutex<BTreeMap<String, u64>>,
+    data: Semaphore,
+}
+
+/// Takes news about a file: a path, and a call, a wait or the end.
+type Teller = dyn Fn(&str, &dyn fmt::Display) + Send + Sync;
+
+/// The work on one file.
+struct Worker<'a> {
+    file: RaidFile,
+    drive: Drive,
+    driver: &'a Driver,
+    /// The facts of the latest look.
+    facts: Option<Facts>,
+    /// The reason for the latest pause.
+    said: Option<Pause>,
+}
+
+/// Returns a term that no other process has: the time in milliseconds, and bits of the process number.
+pub fn term() -> u64 {
+    let process = u64::from(std::process::id());
+    (now_ms() << TERM_BITS) | (process & ((1 << TERM_BITS) - 1))
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("namenode", &self.namenode).finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// Creates a driver whose parity the JVM of the NameNode's handle makes. `tell` gets each call, wait and end, with
+    /// the path of the file.
+    pub fn new(
+        namenode: RaidNameNode,
+        pace: Arc<dyn Pace>,
+        tell: impl Fn(&str, &dyn fmt::Display) + Send + Sync + 'static,
+    ) -> Self {
+        let maker = Arc::new(namenode.clone());
+        let blocks = Mutex::default();
+        Self { namenode, maker, pace, tell: Box::new(tell), blocks, data: Semaphore::new(DATA_AT_ONCE) }
+    }
+
+    /// Has another maker make the parity.
+    #[must_use]
+    pub fn with_maker(self, maker: Arc<dyn ParityMaker>) -> Self {
+        Self { maker, ..self }
+    }
+
+    /// Takes the number of blocks on each DataNode from a listing, so that new blocks go to the emptiest ones.
+    pub fn note_nodes(&self, nodes: &DataNodes) {
+        let (mut blocks, random) = (nodes.blocks(), RandomState::new());
+        blocks.iter_mut().for_each(|(address, count)| *count += random.hash_one(address) % ABOUT);
+        *self.blocks() = blocks;
+    }
+
+    /// Carries out the work on a file. Returns `None` if the pace has stopped it.
+    pub async fn drive(&self, errand: Errand) -> Option<Outcome> {
+        let Errand { file, drive } = errand;
+        let path = file.path.clone();
+        let worker = Worker { file, drive, driver: self, facts: None, said: None };
+        let result = worker.run().await?;
+        match &result {
+            Ok(end) => (self.tell)(&path, end),
+            Err(stop) => (self.tell)(&path, stop),
+        }
+        Some(Outcome { path, result })
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Carries out the work on all files, at most `at_once` at a time, and passes each outcome on.
+pub async fn drive_all(
+    driver: Arc<Driver>,
+    errands: Vec<Errand>,
+    at_once: usize,
+    mut take: impl FnMut(Outcome),
+) {
+    let (mut waiting, mut running) = (errands.into_iter(), JoinSet::new());
+    loop {
+        while running.len() < at_once
+            && let Some(errand) = waiting.next()
+        {
+            let driver = Arc::clone(&driver);
+            running.spawn(async move { driver.drive(errand).await });
+        }
+        match running.join_next().await {
+            Some(outcome) => {
+                outcome.expect("no task panics or is cancelled").into_iter().for_each(&mut take);
+            }
+            None => return,
+        }
+    }
+}
+
+impl Worker<'_> {
+    /// Returns the result; `None` if the pace has stopped the work.
+    async fn run(mut self) -> Option<Result<End, Stop>> {
+        let mut order = Order::Look;
+        loop {
+            order = match order {
+                Order::Look => {
+                    if !self.driver.pace.ready(&self.file.path, self.facts.as_ref()).await {
+                        return None;
+                    }
+                    self.look().await
+                }
+                Order::Pause { ms, why } => {
+                    self.pause(ms, why).await;
+                    Order::Look
+                }
+                Order::Act { action, until_ms } => self.act(&action, until_ms).await,
+                Order::End(result) => return Some(result),
+            };
+        }
+    }
+
+    async fn look(&mut self) -> Order {
+        let looked_ms = now_ms();
+        match self.driver.namenode.look(&self.file, looked_ms).await {
+            Ok((facts, mut nodes)) => {
+                nodes.add_blocks(&self.driver.blocks());
+                self.facts = Some(facts.clone());
+                self.drive.handle_look(Ok((facts, &nodes)), looked_ms, now_ms())
+            }
+            Err(trouble) => self.drive.handle_look(Err(trouble), looked_ms, now_ms()),
+        }
+    }
+
+    /// Pauses; says why, unless it has said so before.
+    async fn pause(&mut self, ms: u64, why: Pause) {
+        if self.said.as_ref() != Some(&why) {
+            (self.driver.tell)(&self.file.path, &why);
+            self.said = Some(why);
+        }
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    async fn act(&mut self, action: &Action, until_ms: u64) -> Order {
+        let facts = self.facts.clone().unwrap_or_default();
+        let bytes = moved_bytes(&self.file, &facts, action);
+        let _permit = if bytes > 0 { self.driver.data.acquire().await.ok() } else { None };
+        self.said = None;
+        (self.driver.tell)(&self.file.path, action);
+        let result = self.carry_out(&facts, action, until_ms).await;
+        self.driver.pace.note_moved(bytes);
+        if let (Ok(_), Action::Write { blocks, .. }) = (&result, action) {
+            let mut counts = self.driver.blocks();
+            blocks.iter().for_each(|block| *counts.entry(block.datanode.clone()).or_default() += 1);
+        }
+        self.drive.handle_action(result, now_ms())
+    }
+
+    async fn carry_out(
+        &self,
+        facts: &Facts,
+        action: &Action,
+        until_ms: u64,
+    ) -> Result<Option<bool>, Trouble> {
+        let Driver { namenode, maker, .. } = self.driver;
+        match action {
+            Action::Write { stripe, blocks } => {
+                maker.encode(&self.file, facts, *stripe, blocks).await.map(|()| None)
+            }
+            Action::Prove { note, parity } => maker.prove(&self.file, facts, *note, parity).await.map(Some),
+            _ => namenode.act(&self.file, facts, action, until_ms).await,
+        }
+    }
+}
+
+/// Returns how many bytes an action reads and writes, at most.
+fn moved_bytes(file: &RaidFile, facts: &Facts, action: &Action) -> u64 {
+    let Some(source) = facts.source.as_ref().map(|found| &found.file) else { return 0 };
+    let [data, parity] = [file.codec.data_blocks(), file.codec.parity_blocks()].map(|blocks| blocks as u64);
+    match action {
+        Action::Write { stripe, blocks } => {
+            let from = (*stripe as u64).saturating_mul(data).saturating_mul(source.block_bytes);
+            let read = source.bytes.saturating_sub(from).min(data * source.block_bytes);
+            read + blocks.len() as u64 * source.block_bytes
+        }
+        Action::Prove { .. } => {
+            let stripes = (source.blocks.len() as u64).div_ceil(data);
+            source.bytes + stripes * parity * source.block_bytes
+        }
+        Action::Move(moves) => moves.len() as u64 * source.block_bytes,
+        _ => 0,
+    }
+}
+
+impl Pace for Unpaced {
+    fn ready<'a>(&'a self, _: &'a str, _: Option<&'a Facts>) -> Pending<'a, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
+    fn note_moved(&self, _: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use hdfs_raid::{Block, Codec, File, MarkedFile, Marks, NodeIndex, Scope, Storing};
+
+    use super::*;
+
+    /// A file of three blocks of 512 bytes, the last of which is short, with two data blocks in a stripe.
+    #[test]
+    fn the_bytes_of_an_action_are_those_that_it_reads_and_writes() {
+        let codec = Codec::new("c", "rs-4-2".parse().expect("a code"), "/p", Scope::File);
+        let file = RaidFile { path: "/a".to_owned(), codec, policy: None };
+        let block = |(number, bytes)| Block { number, stamp: 1, bytes, replicas: vec![NodeIndex(0)] };
+        let source = File {
+            inode: 1,
+            path: "/a".to_owned(),
+            bytes: 1100,
+            block_bytes: 512,
+            replication: 3,
+            modified_ms: 0,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks: [(1, 512), (2, 512), (3, 76)].map(block).to_vec(),
+        };
+        let note = Note {
+            inode: 1,
+            replication: 3,
+            source: hdfs_raid::Fingerprint::of(&source.blocks),
+            parity: hdfs_raid::Fingerprint::of([]),
+        };
+        let facts =
+            Facts { source: Some(MarkedFile { file: source, marks: Marks::default() }), ..Facts::default() };
+        let block = |parity| NewBlock { path: String::new(), parity, datanode: String::new() };
+        let write = |stripe| Action::Write { stripe, blocks: vec![block(0), block(1)] };
+        let moved = |action: &Action| moved_bytes(&file, &facts, action);
+        assert_eq!([moved(&write(0)), moved(&write(1)), moved(&write(2))], [2048, 1100, 1024]);
+        assert_eq!(moved(&Action::Prove { note, parity: Vec::new() }), 1100 + 2048);
+        assert_eq!(moved(&Action::Delete("/t".to_owned())), 0);
+    }
+
+    #[test]
+    fn later_terms_are_higher() {
+        let first = term();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(term() > first);
+    }
+}
