@@ -104,7 +104,11 @@ pub fn given(stripe: &DescribedStripe) -> GivenStripe {
 pub fn request(rebuild: &Rebuild) -> RepairRequest {
     RepairRequest {
         stripe: Some(rebuild.stripe.to_string()),
-        homes: rebuild.homes.iter().map(|(index, node)| Home { index: index.0, node: node.clone() }).collect(),
+        homes: rebuild
+            .homes
+            .iter()
+            .map(|(index, node)| Home { index: index.0, node: node.clone() })
+            .collect(),
         scheme: rebuild.scheme.clone(),
         ..RepairRequest::default()
     }
@@ -120,7 +124,10 @@ pub fn outcome(repair: &RepairView) -> Result<Option<Rebuilt>, RebuildError> {
     }
     let is_done = repair.state == RepairState::Done
         && !repair.items.is_empty()
-        && repair.items.iter().all(|item| item.state == ItemState::Done && item.rebuilt.len() == item.blocks.len());
+        && repair
+            .items
+            .iter()
+            .all(|item| item.state == ItemState::Done && item.rebuilt.len() == item.blocks.len());
     if !is_done {
         let reasons: Vec<String> = repair.items.iter().filter_map(|item| item.reason.clone()).collect();
         let why = if reasons.is_empty() { repair.state.name().to_owned() } else { reasons.join("; ") };

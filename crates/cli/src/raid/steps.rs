@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use stores::raid::{self, Errand};
 use stores::{RaidFile, RaidNameNode};
 
+use super::encoder::Encoder;
 use super::{EXAMPLES, RaidStepsArgs, now_ms, outcomes, policies};
 use crate::answer::Answer;
 use crate::failure::Failure;
@@ -44,7 +45,7 @@ struct Candidate<'a> {
 pub async fn steps(
     cluster: &Cluster,
     args: &RaidStepsArgs,
-    direction: Direction,
+    (direction, encoder): (Direction, Encoder),
     is_detailed: bool,
 ) -> Result<Answer, Failure> {
     let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
@@ -70,7 +71,8 @@ pub async fn steps(
         Direction::Encode => End::Encoded,
         Direction::Undo => End::Plain,
     };
-    let done = outcomes::carry_out(namenode, &nodes, errands).await?;
+    let maker = encoder.maker(cluster, &namenode)?;
+    let done = outcomes::carry_out(namenode, maker, &nodes, errands).await?;
     Ok(outcomes::answer(&done, &wanted, &others_text, &others_facts))
 }
 

@@ -1,6 +1,8 @@
 //! Lists replicated files with all their replicas, for the layout of HDFS-RAID, and changes them.
 
+mod by_helpers;
 mod changes;
+mod drafts;
 mod driving;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +20,7 @@ use crate::kind::{config, settings};
 use crate::listing::{decoded, number, path};
 use crate::{AskError, Attribute, DataNode, Edit, Hdfs, Listing, NameNode, Service, Standing};
 
+pub use by_helpers::HelperParity;
 pub use changes::RaidFile;
 pub use driving::{Driver, Errand, Outcome, Pace, ParityMaker, Pending, Unpaced, drive_all, term};
 

@@ -29,10 +29,10 @@ use super::changes::{layout, refused, source};
 use super::drafts::{Drafts, Held};
 use super::driving::{ParityMaker, Pending};
 use super::{RaidFile, RaidNameNode};
+use crate::Hdfs;
 use crate::blocks::ReplicaName;
 use crate::config::{Adopt, HdfsHelper};
 use crate::listing::{FileRef, Range, Reservation};
-use crate::Hdfs;
 
 /// The number of attempts to have helpers make the parity of a stripe. The second one uses other replicas, if a helper
 /// has gone meanwhile.
@@ -229,15 +229,12 @@ impl HelperParity {
     }
 
     /// Reserves the blocks, has them delivered, and completes their files.
-    async fn deliver<D: Drafts>(
-        &self,
-        drafts: &D,
-        task: &Task<'_>,
-        sources: &Sources,
-    ) -> Result<(), String> {
+    async fn deliver<D: Drafts>(&self, drafts: &D, task: &Task<'_>, sources: &Sources) -> Result<(), String> {
         let reserved = drafts.reserve(task.block_bytes, task.blocks).await.map_err(text)?;
         if self.pushes && reserved.iter().any(|block| block.needs_token) {
-            return Err("DataNodes require block tokens, so helpers need the plug-in to make parity".to_owned());
+            return Err(
+                "DataNodes require block tokens, so helpers need the plug-in to make parity".to_owned()
+            );
         }
         let stripe = task.describe(sources, &reserved)?;
         self.rebuilder.describe(&stripe).await.map_err(text)?;
@@ -293,8 +290,11 @@ impl HelperParity {
     fn take_proof(&self, file: &RaidFile, facts: &Facts, parity: &[String]) -> bool {
         let (Ok(source), Ok(layout)) = (source(file, facts), layout(file, facts)) else { return false };
         let drafts: BTreeMap<&str, &MarkedFile> = drafts_of(facts);
-        let parity: Vec<&Block> =
-            parity.iter().filter_map(|path| drafts.get(path.as_str())).flat_map(|it| &it.file.blocks).collect();
+        let parity: Vec<&Block> = parity
+            .iter()
+            .filter_map(|path| drafts.get(path.as_str()))
+            .flat_map(|it| &it.file.blocks)
+            .collect();
         let prints = layout.stripes().enumerate().map(|(stripe, members)| {
             let parity = parity.get(layout.parity_positions(stripe))?;
             let data = members.iter().map(|member| &source.blocks[member.block]);

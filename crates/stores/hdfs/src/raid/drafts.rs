@@ -35,7 +35,8 @@ pub(super) trait Drafts {
 impl Drafts for NameNode {
     async fn holders(&self, ranges: &[Range]) -> Result<Vec<Held>, Trouble> {
         let listing = self.blocks(ranges).await.map_err(trouble)?;
-        let address = |node: &hdfs_raid::NodeIndex| listing.nodes.get(node.0).map(|node| node.address.clone());
+        let address =
+            |node: &hdfs_raid::NodeIndex| listing.nodes.get(node.0).map(|node| node.address.clone());
         let held = |block: &hdfs_raid::Block| Held {
             number: block.number,
             stamp: block.stamp,

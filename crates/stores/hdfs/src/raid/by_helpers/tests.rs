@@ -172,7 +172,10 @@ fn held(blocks: &[(i64, &[usize])]) -> Vec<Held> {
 }
 
 /// Returns a maker over a world in which helpers run at the DataNodes 1 to 9. The one at DataNode 3 has a name.
-fn maker(held: Vec<Held>, ends: impl IntoIterator<Item = Result<Option<Rebuilt>, RebuildError>>) -> (HelperParity, Fake) {
+fn maker(
+    held: Vec<Held>,
+    ends: impl IntoIterator<Item = Result<Option<Rebuilt>, RebuildError>>,
+) -> (HelperParity, Fake) {
     let fake = Fake::default();
     let up = (1..10).map(|node| if node == 3 { "h3".to_owned() } else { address(node) }).collect();
     *fake.world() = World { held, up, ends: ends.into_iter().collect(), stamp: 2000, ..World::default() };
@@ -245,9 +248,17 @@ async fn a_file_is_proven_once_if_the_checks_of_all_its_stripes_hold() {
     for (second, is_proven) in [(CHECKED, true), (UNCHECKED, false)] {
         let (maker, fake) = maker(held(FIRST), [UNCHECKED, CHECKED, UNCHECKED, second]);
         let facts = facts(&[]);
-        maker.make(&fake, &file, &facts, 0, &new_blocks(0, &[0, 1])).await.expect("HDFS answers").expect("made");
+        maker
+            .make(&fake, &file, &facts, 0, &new_blocks(0, &[0, 1]))
+            .await
+            .expect("HDFS answers")
+            .expect("made");
         fake.world().held = held(SECOND);
-        maker.make(&fake, &file, &facts, 1, &new_blocks(1, &[0, 1])).await.expect("HDFS answers").expect("made");
+        maker
+            .make(&fake, &file, &facts, 1, &new_blocks(1, &[0, 1]))
+            .await
+            .expect("HDFS answers")
+            .expect("made");
         let (after, paths) = made(&fake.world().described, 3);
         assert_eq!(maker.take_proof(&file, &after, &paths), is_proven);
         assert!(!maker.take_proof(&file, &after, &paths), "a second proof is made by the JVM");
@@ -305,7 +316,8 @@ async fn nothing_is_reserved_if_a_target_has_no_helper() {
     let (maker, fake) = maker(held(FIRST), []);
     fake.world().up.remove(&address(7));
     let (file, facts, blocks) = (raid_file("rs-5-3"), facts(&[]), new_blocks(0, &[0, 1]));
-    let why = maker.make(&fake, &file, &facts, 0, &blocks).await.expect("HDFS answers").expect_err("no helper");
+    let why =
+        maker.make(&fake, &file, &facts, 0, &blocks).await.expect("HDFS answers").expect_err("no helper");
     assert!(why.contains("10.0.0.7:9866"), "{why}");
     assert!(fake.world().log.is_empty());
 }
@@ -315,7 +327,8 @@ async fn files_of_failed_attempts_are_discarded() {
     let failed = || Err(RebuildError::Failed("repair 7: too few helpers".to_owned()));
     let (maker, fake) = maker(held(FIRST), [UNCHECKED, failed(), failed()]);
     let (file, facts, blocks) = (raid_file("rs-5-3"), facts(&[]), new_blocks(0, &[0, 1]));
-    let why = maker.make(&fake, &file, &facts, 0, &blocks).await.expect("HDFS answers").expect_err("it failed");
+    let why =
+        maker.make(&fake, &file, &facts, 0, &blocks).await.expect("HDFS answers").expect_err("it failed");
     assert!(why.contains("too few helpers"), "{why}");
     assert_eq!(fake.world().log.iter().filter(|line| *line == "discard 2").count(), ATTEMPTS);
     assert_eq!(fake.world().log.last().map(String::as_str), Some("discard 2"));
