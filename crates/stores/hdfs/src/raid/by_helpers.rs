@@ -425,7 +425,7 @@ impl<'a> Task<'a> {
     /// Returns the blocks that exist, with their indices.
     fn existing(&self) -> impl Iterator<Item = (BlockIndex, &'a Block)> {
         let data = self.data.iter().zip(0..).map(|(block, at)| (BlockIndex(at), *block));
-        data.chain(self.present.iter().map(|(&parity, &(_, block))| (self.index(parity), block)))
+        data.chain(self.present.iter().map(move |(&parity, &(_, block))| (self.index(parity), block)))
     }
 
     /// Returns the ranges of files in which the existing blocks are, in the order of the blocks.

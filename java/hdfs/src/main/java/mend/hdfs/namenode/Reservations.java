@@ -20,8 +20,8 @@ import org.apache.hadoop.io.EnumSetWritable;
  * allocated; a helper then delivers the block to its DataNode, and the file is completed.
  *
  * <p>A file's lease belongs to a client that is named after the file's path. So any JVM can complete the file, but not
- * after another coordinator has renamed the draft. Nobody renews the lease: a file must be completed before the hard
- * limit of leases, by default 20 minutes.
+ * after another coordinator has renamed the draft. The lease is not renewed, so a file must be completed before the
+ * hard limit of leases, by default 20 minutes.
  */
 final class Reservations {
   /** The time for a DataNode to report a block that it has accepted. Usually this takes a moment. */
