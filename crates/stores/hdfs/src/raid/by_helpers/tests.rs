@@ -191,10 +191,11 @@ fn maker(
 }
 
 /// Returns the facts of the next look, after the reserved blocks of the stripes were made.
-fn made(described: &[DescribedStripe], data: usize) -> (Facts, Vec<String>) {
+fn made(described: &[DescribedStripe]) -> (Facts, Vec<String>) {
     let mut facts = facts(&[]);
     for (stripe, described) in described.iter().enumerate() {
-        for (parity, block) in described.blocks[if stripe == 1 { 2 } else { data }..].iter().enumerate() {
+        let parity = &described.blocks[described.code.data_blocks()..];
+        for (parity, block) in parity.iter().enumerate() {
             let name: ReplicaName = block.block.0.parse().expect("a replica");
             let block = Block {
                 number: name.block(),
@@ -259,7 +260,7 @@ async fn a_file_is_proven_once_if_the_checks_of_all_its_stripes_hold() {
             .await
             .expect("HDFS answers")
             .expect("made");
-        let (after, paths) = made(&fake.world().described, 3);
+        let (after, paths) = made(&fake.world().described);
         assert_eq!(maker.take_proof(&file, &after, &paths), is_proven);
         assert!(!maker.take_proof(&file, &after, &paths), "a second proof is made by the JVM");
     }
@@ -272,7 +273,7 @@ async fn other_blocks_are_not_proven() {
     maker.make(&fake, &file, &facts, 0, &new_blocks(0, &[0, 1])).await.expect("HDFS answers").expect("made");
     fake.world().held = held(SECOND);
     maker.make(&fake, &file, &facts, 1, &new_blocks(1, &[0, 1])).await.expect("HDFS answers").expect("made");
-    let (mut after, paths) = made(&fake.world().described, 3);
+    let (mut after, paths) = made(&fake.world().described);
     // A client has appended to the last block.
     after.source.as_mut().expect("a file").file.blocks[4].stamp += 1;
     assert!(!maker.take_proof(&file, &after, &paths));
@@ -372,7 +373,7 @@ async fn parity_of_a_former_run_is_used() {
 
 #[tokio::test]
 async fn a_check_with_two_spare_survivors_proves_nothing() {
-    let existing = [FIRST, &[(60, &[8][..]), (61, &[9])]].concat();
+    let existing = [FIRST, &[(60, &[8][..]), (61, &[9][..])]].concat();
     let (maker, fake) = maker(held(&existing), [CHECKED]);
     let (file, facts, blocks) = (raid_file("rs-6-3"), facts(&[0, 1]), new_blocks(0, &[2]));
     assert_eq!(maker.make(&fake, &file, &facts, 0, &blocks).await, Ok(Ok(())));
