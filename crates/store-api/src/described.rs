@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use codes::{BlockIndex, CodeSpec};
@@ -98,3 +99,6 @@ pub trait Rebuilder: fmt::Debug + Send + Sync {
     /// Cancels a repair. One that has ended stays as it is.
     fn cancel(&self, repair: u64) -> Later<'_, ()>;
 }
+
+/// A rebuilder that is known only once the coordinator has started.
+pub type LateRebuilder = Arc<OnceLock<Arc<dyn Rebuilder>>>;

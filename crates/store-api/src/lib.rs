@@ -37,7 +37,9 @@ mod unproven;
 mod writes;
 
 pub use blocks::{BlockError, BlockList, BlockReader, Blocks, ProcessError};
-pub use described::{DescribedBlock, DescribedStripe, Rebuild, RebuildError, Rebuilder, Rebuilt};
+pub use described::{
+    DescribedBlock, DescribedStripe, LateRebuilder, Rebuild, RebuildError, Rebuilder, Rebuilt,
+};
 pub use digest::{BlockHash, DIGEST_KIND};
 pub use ends::{
     BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, ReadBack, Sinks, Sources,

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use attached::{Kind as _, KindError};
@@ -22,7 +22,7 @@ use cluster::Cluster;
 use codes::{BlockIndex, CodeSpec};
 use hdfs_raid::{Block, Facts, Fingerprint, Layout, MarkedFile, NewBlock, Note, Refusal, Trouble};
 use repair::StripeId;
-use store_api::{DescribedBlock, DescribedStripe, Rebuild, Rebuilder, Rebuilt};
+use store_api::{DescribedBlock, DescribedStripe, LateRebuilder, Rebuild, RebuildError, Rebuilder, Rebuilt};
 use tokio::time::Instant;
 
 use super::changes::{layout, refused, source};
@@ -50,7 +50,7 @@ type Teller = dyn Fn(&str, &dyn fmt::Display) + Send + Sync;
 /// Has the helpers make parity, and the JVM where they cannot; see the module's documentation.
 pub struct HelperParity {
     jvm: RaidNameNode,
-    rebuilder: Arc<dyn Rebuilder>,
+    rebuilder: LateRebuilder,
     tell: Box<Teller>,
     /// The helpers' names, keyed by the address of the DataNode on the same machine.
     names: BTreeMap<String, String>,
@@ -82,12 +82,14 @@ impl HelperParity {
         let helpers = cluster.helper_settings::<HdfsHelper>()?;
         let pushes = helpers.values().any(|helper| helper.adopt == Adopt::Push);
         let names = Hdfs.servers(cluster)?;
-        Ok(Self::new(jvm, rebuilder, Box::new(tell), names, pushes))
+        Ok(Self::new(jvm, Arc::new(OnceLock::from(rebuilder)), Box::new(tell), names, pushes))
     }
 
-    fn new(
+    /// Creates a maker. `names` are those of the helpers, keyed by the addresses of their DataNodes; `pushes` is whether
+    /// some helper pushes blocks.
+    pub(crate) fn new(
         jvm: RaidNameNode,
-        rebuilder: Arc<dyn Rebuilder>,
+        rebuilder: LateRebuilder,
         tell: Box<Teller>,
         names: BTreeMap<String, String>,
         pushes: bool,
@@ -106,6 +108,11 @@ impl HelperParity {
     #[must_use]
     pub fn required(self) -> Self {
         Self { is_required: true, ..self }
+    }
+
+    fn rebuilder(&self) -> Result<&Arc<dyn Rebuilder>, RebuildError> {
+        let starting = || RebuildError::Unreachable("it is starting".to_owned());
+        self.rebuilder.get().ok_or_else(starting)
     }
 
     /// Returns the name of the helper at a DataNode.
@@ -197,8 +204,8 @@ impl HelperParity {
 
     /// Chooses the helpers that are read. All of them, and those that receive parity, are connected.
     async fn sources<D: Drafts>(&self, drafts: &D, task: &Task<'_>) -> Result<Sources, Obstacle> {
-        let up = self.rebuilder.helpers_up().await;
-        let up = up.map_err(|error| Obstacle::Helpers(error.to_string()))?;
+        let failed = |error: RebuildError| Obstacle::Helpers(error.to_string());
+        let up = self.rebuilder().map_err(failed)?.helpers_up().await.map_err(failed)?;
         let targets = self.targets(task);
         if let Some(missing) = targets.values().find(|name| !up.contains(*name)) {
             return Err(Obstacle::Helpers(format!("no helper {missing} is connected, where a block is due")));
@@ -238,7 +245,7 @@ impl HelperParity {
             );
         }
         let stripe = task.describe(sources, &reserved)?;
-        self.rebuilder.describe(&stripe).await.map_err(text)?;
+        self.rebuilder().map_err(text)?.describe(&stripe).await.map_err(text)?;
         let targets = self.targets(task);
         let mut last = Rebuilt { is_checked: false };
         for round in task.rounds() {
@@ -263,15 +270,16 @@ impl HelperParity {
         let held = stripe.blocks.iter().filter_map(|block| block.node.clone());
         let needed: BTreeSet<String> = held.chain(homes.values().cloned()).collect();
         let rebuild = Rebuild { stripe: stripe.stripe.clone(), homes, scheme: self.scheme.clone() };
-        let repair = self.rebuilder.begin(&rebuild).await.map_err(text)?;
+        let rebuilder = self.rebuilder().map_err(text)?;
+        let repair = rebuilder.begin(&rebuild).await.map_err(text)?;
         let until = Instant::now() + REPAIR_LIMIT;
         let why = loop {
-            match self.rebuilder.await_end(repair, LOOK_EVERY).await {
+            match rebuilder.await_end(repair, LOOK_EVERY).await {
                 Ok(Some(rebuilt)) => return Ok(rebuilt),
                 Ok(None) => {}
                 Err(error) => break error.to_string(),
             }
-            match self.rebuilder.helpers_up().await {
+            match rebuilder.helpers_up().await {
                 Ok(up) => {
                     if let Some(gone) = needed.iter().find(|name| !up.contains(*name)) {
                         break format!("the connection of helper {gone} has ended");
@@ -283,7 +291,7 @@ impl HelperParity {
                 break format!("the helpers have not made the parity in {} s", REPAIR_LIMIT.as_secs());
             }
         };
-        self.rebuilder.cancel(repair).await;
+        rebuilder.cancel(repair).await;
         Err(why)
     }
 

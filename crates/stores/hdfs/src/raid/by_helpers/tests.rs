@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use hdfs_raid::{Codec, Draft, DraftName, File, Marks, NodeIndex, Scope, Storing};
 use proptest::prelude::*;
-use store_api::{Later, RebuildError};
+use store_api::Later;
 
 use super::*;
 use crate::{NameNode, NameNodeSettings};
@@ -187,7 +187,8 @@ fn maker(
     };
     let jvm = RaidNameNode(NameNode::new(settings));
     let names = BTreeMap::from([(address(3), "h3".to_owned())]);
-    (HelperParity::new(jvm, Arc::new(fake.clone()), Box::new(|_, _| {}), names, true), fake)
+    let rebuilder: Arc<dyn Rebuilder> = Arc::new(fake.clone());
+    (HelperParity::new(jvm, Arc::new(rebuilder.into()), Box::new(|_, _| {}), names, true), fake)
 }
 
 /// Returns the facts of the next look, after the reserved blocks of the stripes were made.
@@ -320,6 +321,17 @@ async fn nothing_is_reserved_if_a_target_has_no_helper() {
     let why =
         maker.make(&fake, &file, &facts, 0, &blocks).await.expect("HDFS answers").expect_err("no helper");
     assert!(why.contains("10.0.0.7:9866"), "{why}");
+    assert!(fake.world().log.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_is_reserved_before_the_coordinator_has_started() {
+    let (maker, fake) = maker(held(FIRST), []);
+    let maker = HelperParity { rebuilder: LateRebuilder::default(), ..maker };
+    let (file, facts, blocks) = (raid_file("rs-5-3"), facts(&[]), new_blocks(0, &[0, 1]));
+    let why =
+        maker.make(&fake, &file, &facts, 0, &blocks).await.expect("HDFS answers").expect_err("too early");
+    assert!(why.contains("it is starting"), "{why}");
     assert!(fake.world().log.is_empty());
 }
 
