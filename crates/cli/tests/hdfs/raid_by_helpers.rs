@@ -26,7 +26,8 @@ pub fn pipelined(world: &mut World) {
         let before = received(&ports);
         let said = encode(&mend, "/by-helpers", &policy, &["--encoder", "helpers", "--scheme", scheme]);
         assert!(said.contains("the helpers have checked the parity"), "{said}");
-        let received: Vec<u64> = received(&ports).iter().zip(&before).map(|(now, before)| now - before).collect();
+        let received: Vec<u64> =
+            received(&ports).iter().zip(&before).map(|(now, before)| now - before).collect();
         let most = received.iter().copied().max().expect("helpers");
         // The last data block is shorter; slices of it that are only zeros need not be sent.
         let of_stripe = ((STRIPE[0] - 1) * BLOCK) as u64;
@@ -48,7 +49,8 @@ pub fn a_helper_killed(world: &mut World) {
     let mut command =
         mend.verb(&words).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("mend runs");
     let mut said = BufReader::new(command.stderr.take().expect("piped")).lines();
-    let is_second = |line: &std::io::Result<String>| line.as_ref().is_ok_and(|line| line.contains("encode stripe 1:"));
+    let is_second =
+        |line: &std::io::Result<String>| line.as_ref().is_ok_and(|line| line.contains("encode stripe 1:"));
     let second = said.find(is_second).expect("the second stripe is encoded").expect("text");
     // The first DataNode that the line names receives parity of the stripe that is being encoded.
     let target = (0..mend.names().len()).find(|&at| second.contains(&world.cluster.nodes()[at].address()));
@@ -56,7 +58,11 @@ pub fn a_helper_killed(world: &mut World) {
     mend.kill_helper(target);
     let rest: Vec<String> = said.map_while(Result::ok).collect();
     assert!(command.wait().expect("it has ended").success(), "{second}\n{}", rest.join("\n"));
-    assert!(rest.iter().any(|line| line.contains("the JVM makes the parity of stripe")), "{}", rest.join("\n"));
+    assert!(
+        rest.iter().any(|line| line.contains("the JVM makes the parity of stripe")),
+        "{}",
+        rest.join("\n")
+    );
     mend.start_helper(target);
     mend.wait_for_helpers();
     assert_encoded(world, FILE, 4);
