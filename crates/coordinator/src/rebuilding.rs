@@ -136,3 +136,80 @@ pub fn outcome(repair: &RepairView) -> Result<Option<Rebuilt>, RebuildError> {
     let is_checked = repair.items.iter().all(|item| item.parity == Some(ParityOutcome::Holds));
     Ok(Some(Rebuilt { is_checked }))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Returns a repair with one stripe, of which two blocks were to be rebuilt.
+    fn repair(state: &str, item: &str, rebuilt: usize, parity: Option<&str>) -> RepairView {
+        let blocks = ["blk_7_1", "blk_8_2"];
+        let rebuilt = blocks[..rebuilt].iter().map(|block| json!({ "block": block, "node": "h1" }));
+        let view = json!({
+            "repair": 9, "target": "stripe encoding_1_2", "by_itself": false, "scheme": "auto", "policy": "even",
+            "state": state, "stripes": 1, "stripes_done": 0, "stripes_failed": 0, "blocks_rebuilt": rebuilt.len(),
+            "bytes_rebuilt": 0, "bytes": 0, "started_unix_ms": 1,
+            "ended_unix_ms": (state != "running").then_some(2), "progress": null,
+            "items": [{
+                "stripe": "encoding_1_2", "state": item, "blocks": blocks, "rebuilt": rebuilt.collect::<Vec<Value>>(),
+                "scheme": "pipelined", "parity": parity, "reason": (item == "failed").then_some("helper h1 stopped"),
+                "next_step": null, "replanned": [], "job": null,
+            }],
+        });
+        serde_json::from_value(view).expect("a repair")
+    }
+
+    #[test]
+    fn a_repair_is_over_once_all_its_blocks_are_rebuilt() {
+        assert_eq!(outcome(&repair("running", "running", 0, None)), Ok(None));
+        let rebuilt = |parity| outcome(&repair("done", "done", 2, Some(parity)));
+        assert_eq!(rebuilt("holds"), Ok(Some(Rebuilt { is_checked: true })));
+        for unchecked in ["not-asked", "no-spare-block", "overruled"] {
+            assert_eq!(rebuilt(unchecked), Ok(Some(Rebuilt { is_checked: false })), "{unchecked}");
+        }
+    }
+
+    #[test]
+    fn a_repair_without_all_its_blocks_has_failed() {
+        let failed = |repair| outcome(&repair).expect_err("it failed").to_string();
+        let why = failed(repair("failed", "failed", 1, None));
+        assert!(why.contains("repair 9: helper h1 stopped"), "{why}");
+        assert!(failed(repair("cancelled", "cancelled", 0, None)).contains("repair 9: cancelled"));
+        failed(repair("done", "done", 1, Some("holds")));
+    }
+
+    #[test]
+    fn requests_name_blocks_by_their_indices() {
+        let block = |name: &str, node: Option<&str>| store_api::DescribedBlock {
+            block: repair::BlockId(name.to_owned()),
+            bytes: 512,
+            node: node.map(str::to_owned),
+        };
+        let stripe = DescribedStripe {
+            stripe: repair::StripeId("encoding_1_2".to_owned()),
+            code: "xor-3-2".parse().expect("a code"),
+            block_bytes: 512,
+            blocks: vec![block("blk_1_1", Some("h1")), block("blk_2_1", Some("h2")), block("blk_3_2", None)],
+        };
+        let given = given(&stripe);
+        assert_eq!(
+            (given.stripe.as_str(), given.code.as_str(), given.chunk_bytes),
+            ("encoding_1_2", "xor-3-2", None)
+        );
+        let nodes: Vec<Option<&str>> = given.blocks.iter().map(|block| block.node.as_deref()).collect();
+        assert_eq!(nodes, [Some("h1"), Some("h2"), None]);
+        let rebuild = Rebuild {
+            stripe: stripe.stripe,
+            homes: serde_json::from_value(json!({ "2": "h3" })).expect("an index with a helper"),
+            scheme: Some("ppr".to_owned()),
+        };
+        let request = request(&rebuild);
+        assert_eq!(request.homes, [Home { index: 2, node: "h3".to_owned() }]);
+        assert_eq!(
+            (request.stripe.as_deref(), request.scheme.as_deref()),
+            (Some("encoding_1_2"), Some("ppr"))
+        );
+    }
+}
