@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 
 use crate::{
-    CatalogError, Done, FileWrite, NodeRecord, OpenError, Rebuilder, RecordWrite, StoreChange, StoreError, StripeRecord,
-    StripeWrite, Term, Write,
+    CatalogError, Done, FileWrite, NodeRecord, OpenError, Rebuilder, RecordWrite, StoreChange, StoreError,
+    StripeRecord, StripeWrite, Term, Write,
 };
 
 /// Callback for the outcome of a write that was begun.

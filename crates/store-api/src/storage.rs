@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 use crate::{
-    Catalog, CatalogError, Done, FileWrite, Files, Listener, OpenError, Rebuilder, RecordWrite, Records, Reply,
-    Snapshot, StoreChange, StoreError, StorePolicy, StripeRecord, Term, Transaction, Write,
+    Catalog, CatalogError, Done, FileWrite, Files, Listener, OpenError, Rebuilder, RecordWrite, Records,
+    Reply, Snapshot, StoreChange, StoreError, StorePolicy, StripeRecord, Term, Transaction, Write,
 };
 
 /// Records that the storage shares with a catalog, which adds records of its own.

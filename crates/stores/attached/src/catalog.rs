@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use repair::StripeId;
 use store_api::{
-    Answer, Catalog, CatalogError, Done, Listener, Rebuilder, RecordWrite, Reply, SharedRecords, Storage, StoreError,
-    StorePolicy, StripeRecord, StripeWrite, Term, Write,
+    Answer, Catalog, CatalogError, Done, Listener, Rebuilder, RecordWrite, Reply, SharedRecords, Storage,
+    StoreError, StorePolicy, StripeRecord, StripeWrite, Term, Write,
 };
 use tokio::runtime::Runtime;
 
