@@ -33,7 +33,7 @@ pub async fn carry_out(
         Some(maker) => driver.with_maker(maker),
         None => driver,
     };
-    driver.note_nodes(nodes);
+    driver.note_blocks(nodes.blocks());
     let (all, mut outcomes) = (errands.len(), Vec::new());
     let is_interrupted = tokio::select! {
         () = raid::drive_all(Arc::new(driver), errands, FILES_AT_ONCE, |outcome| outcomes.push(outcome)) => false,

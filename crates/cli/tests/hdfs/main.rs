@@ -13,6 +13,7 @@ mod raid;
 mod raid_by_helpers;
 mod raid_encoding;
 mod raid_examining;
+mod raid_policies;
 mod raid_reading;
 mod reading;
 mod takeover;
@@ -64,6 +65,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("helpers_make_parity_and_none_receives_a_stripe", raid_by_helpers::pipelined),
     ("a_helper_is_killed_while_helpers_make_parity", raid_by_helpers::a_helper_killed),
     ("parity_is_made_without_a_coordinator", raid_by_helpers::without_a_coordinator),
+    ("policies_encode_files_without_a_command", raid_policies::by_the_coordinator),
     ("missing_blocks_of_raided_files_are_counted_in_their_status", raid_examining::a_status),
     ("missing_blocks_and_other_parity_of_raided_files_are_named", raid_examining::an_fsck),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),

@@ -51,6 +51,15 @@ impl Ledger {
         self.term
     }
 
+    /// Returns whether this coordinator's term has begun, and checks that no other coordinator has begun a higher one.
+    ///
+    /// # Errors
+    /// [`StoreError`] if another coordinator has taken over, or the records cannot be read.
+    pub fn check_term(&self) -> Result<bool, StoreError> {
+        Records::check_term(&self.records, self.term)?;
+        Ok(self.term > Term(0))
+    }
+
     pub(super) fn enter_term(&mut self, term: Term) {
         self.term = term;
     }
@@ -234,7 +243,9 @@ mod tests {
         };
         let data = |what: &str| OtherData { what: what.to_owned(), next_step: "move it".to_owned() };
         let mut ledger = open();
+        assert_eq!(ledger.check_term(), Ok(false), "no term has begun");
         begin(&mut ledger);
+        assert_eq!(ledger.check_term(), Ok(true));
         let (one, other) = ("dn1", "dn2");
         let (one, other) = (ledger.number_node(one).unwrap().id, ledger.number_node(other).unwrap().id);
         ledger.note_needed(&BTreeMap::from([(one, data("1 volume")), (other, data("2 volumes"))]));
@@ -289,6 +300,7 @@ mod tests {
         ledger.note(first, &corrupt).unwrap();
         // The removals are refused, because a later term has begun.
         let second = ledger.records.begin_term().unwrap();
+        assert!(matches!(ledger.check_term(), Err(StoreError::Fenced { .. })));
         ledger.forget(copies).unwrap();
         assert_eq!(ledger.bad_copies().unwrap(), corrupt);
         ledger.enter_term(second);

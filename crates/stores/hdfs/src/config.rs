@@ -1,8 +1,9 @@
 //! The settings in `[store]` of `mend.toml` with `kind = "hdfs"`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use cluster::{HelperSettings, OwnRepair};
+use cluster::{Bandwidth, HelperSettings, OwnRepair};
 use hdfs_raid::Codec;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
@@ -33,13 +34,35 @@ pub(crate) struct HdfsConfig {
     pub raid: Option<RaidConfig>,
 }
 
-/// The repair of replicated files with parity in the layout of HDFS-RAID.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// The repair of replicated files with parity in the layout of HDFS-RAID, and their encoding by policies.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct RaidConfig {
     /// Codecs in addition to those of HDFS-RAID.
-    #[serde(default)]
     pub codec: Vec<Codec>,
+    /// The file with the policies that the coordinator evaluates, relative to the cluster folder; `None` if files are
+    /// encoded only by command.
+    pub policies: Option<PathBuf>,
+    /// The most bytes that are read and written for encoding in a second; `None` without a limit.
+    pub rate: Option<Bandwidth>,
+    /// The most files that are encoded at the same time.
+    #[serde(deserialize_with = "files_at_once")]
+    pub files_at_once: usize,
+    /// The time between two listings of the policies' folders.
+    #[serde(deserialize_with = "interval")]
+    pub interval: Duration,
+}
+
+/// The most files that can be encoded at the same time.
+const MOST_AT_ONCE: usize = 64;
+/// The shortest interval between two listings.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Default for RaidConfig {
+    fn default() -> Self {
+        let (codec, interval) = (Vec::new(), Duration::from_secs(3600));
+        Self { codec, policies: None, rate: None, files_at_once: 4, interval }
+    }
 }
 
 /// How to query the NameNode, with Hadoop's own client in a JVM that the coordinator starts.
@@ -119,6 +142,21 @@ impl HdfsHelper {
         }
         table
     }
+}
+
+fn files_at_once<'a, D: Deserializer<'a>>(number: D) -> Result<usize, D::Error> {
+    let number = usize::deserialize(number)?;
+    let wrong = || D::Error::custom(format!("`files_at_once` must be a number from 1 to {MOST_AT_ONCE}"));
+    (1..=MOST_AT_ONCE).contains(&number).then_some(number).ok_or_else(wrong)
+}
+
+fn interval<'a, D: Deserializer<'a>>(text: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(text)?;
+    let time = humantime::parse_duration(&text).ok().filter(|time| *time >= SHORTEST_INTERVAL);
+    let shortest = SHORTEST_INTERVAL.as_secs();
+    time.ok_or_else(|| {
+        D::Error::custom(format!("`{text}` is not a time of at least {shortest}s, such as 1h"))
+    })
 }
 
 fn checksum<'a, D: Deserializer<'a>>(text: D) -> Result<ChecksumFormat, D::Error> {
@@ -271,7 +309,28 @@ mod tests {
         let store = toml_edit::de::from_str::<HdfsConfig>(codec).expect("settings");
         let raid = store.raid.expect("a codec");
         assert_eq!(hdfs_raid::all_codecs(raid.codec).expect("valid").len(), 5);
-        let error = toml_edit::de::from_str::<HdfsConfig>("[raid]\npolicies = 1").unwrap_err().to_string();
-        assert!(error.contains("policies"), "{error}");
+    }
+
+    #[test]
+    fn encoding_by_policies_has_limits() {
+        let raid = |text: &str| {
+            let store = toml_edit::de::from_str::<HdfsConfig>(&format!("[raid]\n{text}"));
+            store.map(|store| store.raid.expect("settings")).map_err(|error| error.to_string())
+        };
+        assert_eq!(raid(""), Ok(RaidConfig::default()));
+        let all = "policies = \"raid.toml\"\nrate = \"50MB/s\"\nfiles_at_once = 8\ninterval = \"30m\"";
+        let expected = RaidConfig {
+            policies: Some("raid.toml".into()),
+            rate: Some("50MB/s".parse().expect("a rate")),
+            files_at_once: 8,
+            interval: Duration::from_secs(1800),
+            ..RaidConfig::default()
+        };
+        assert_eq!(raid(all), Ok(expected));
+        for wrong in
+            ["policies = 1", "policy = []", "files_at_once = 0", "files_at_once = 65", "interval = \"1s\""]
+        {
+            assert!(raid(wrong).is_err(), "{wrong}");
+        }
     }
 }

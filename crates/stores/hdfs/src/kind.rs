@@ -13,7 +13,7 @@ use store_api::{Blocks, SharedRecords, Storage};
 
 use crate::attach::{AttachArgs, attach};
 use crate::config::{Adopt, HdfsConfig, HdfsHelper, NameNodeConfig, RaidConfig};
-use crate::{Attachment, HdfsBlocks, NameNodeSettings};
+use crate::{Attachment, EncodingSettings, HdfsBlocks, NameNodeSettings};
 
 /// The default port of the DataNode's plug-in.
 const PLUGIN_PORT: u16 = 7410;
@@ -48,6 +48,7 @@ impl Kind for Hdfs {
             namenode: config.namenode.map(settings),
             helpers: self.servers(cluster)?,
             folders: helpers.values().filter_map(folders).collect(),
+            encoding: config.raid.as_ref().and_then(|raid| encoding(cluster, raid)),
             raid: codecs(config.raid)?,
             pushes: helpers.values().any(|it| it.adopt == Adopt::Push),
         };
@@ -77,6 +78,16 @@ impl Kind for Hdfs {
 /// Reads the settings of `[store]`.
 pub(crate) fn config(cluster: &Cluster) -> Result<HdfsConfig, KindError> {
     Ok(cluster.store_settings()?.unwrap_or_default())
+}
+
+/// Returns how files are encoded by policies; `None` if there is no file with policies.
+fn encoding(cluster: &Cluster, raid: &RaidConfig) -> Option<EncodingSettings> {
+    Some(EncodingSettings {
+        policies: cluster.folder().join(raid.policies.as_ref()?),
+        rate: raid.rate.map(|rate| rate.bits_per_second().div_ceil(8)),
+        files_at_once: raid.files_at_once,
+        interval: raid.interval,
+    })
 }
 
 /// Returns the codecs of raided files; none if such files are not repaired.

@@ -33,4 +33,4 @@ pub use raid::{
     Driver, Errand, HelperParity, Outcome, Pace, ParityMaker, Pending, RaidFile, RaidNameNode, Unpaced,
     drive_all, term,
 };
-pub use storage::{AttachError, Attachment, POLICY, POLICY_WITHOUT_NAMENODE, open};
+pub use storage::{AttachError, Attachment, EncodingSettings, POLICY, POLICY_WITHOUT_NAMENODE, open};

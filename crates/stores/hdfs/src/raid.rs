@@ -1,9 +1,13 @@
 //! Lists replicated files with all their replicas, for the layout of HDFS-RAID, and changes them.
 
-mod by_helpers;
-mod changes;
+pub(crate) mod backlog;
+pub(crate) mod by_helpers;
+pub(crate) mod changes;
+pub(crate) mod choosing;
 mod drafts;
-mod driving;
+pub(crate) mod driving;
+pub(crate) mod policy_file;
+pub(crate) mod schedule;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::SplitAsciiWhitespace;
@@ -18,7 +22,10 @@ use hdfs_raid::{
 use crate::attach::Said;
 use crate::kind::{config, settings};
 use crate::listing::{decoded, number, path};
-use crate::{AskError, Attribute, DataNode, Edit, Hdfs, Listing, NameNode, Service, Standing};
+use crate::{
+    AskError, Attribute, DataNode, Edit, Hdfs, Listing, NameNode, NameNodeSettings, Progress, Service,
+    Standing,
+};
 
 pub use by_helpers::HelperParity;
 pub use changes::RaidFile;
@@ -44,7 +51,12 @@ impl RaidNameNode {
             return Err(KindError::new("the cluster is not attached to an HDFS with a NameNode to query")
                 .help("attach to HDFS first: mend attach hdfs, see docs/guides/hdfs.md"));
         };
-        Ok(Self(NameNode::new(settings(namenode))))
+        Ok(Self::new(settings(namenode)))
+    }
+
+    /// Creates a handle with a JVM of its own.
+    pub(crate) fn new(settings: NameNodeSettings) -> Self {
+        Self(NameNode::new(settings))
     }
 
     /// Lists a folder or file with its parity, parity that is being made, all DataNodes, and all folders with
@@ -54,7 +66,20 @@ impl RaidNameNode {
     /// [`KindError`], also if the folder does not exist, or HDFS refuses to list a part of it: parity that is not
     /// listed would be made again.
     pub async fn listing(&self, folder: &str, policies: &Policies) -> Result<hdfs_raid::Listing, KindError> {
-        let mut listing = self.walk(folder, policies).await?;
+        self.listing_with(folder, policies, &Said::default().told()).await
+    }
+
+    /// Lists like [`listing`](Self::listing), and calls `heard` with the progress.
+    ///
+    /// # Errors
+    /// As [`listing`](Self::listing).
+    pub(crate) async fn listing_with(
+        &self,
+        folder: &str,
+        policies: &Policies,
+        heard: &(dyn Fn(Progress) + Sync),
+    ) -> Result<hdfs_raid::Listing, KindError> {
+        let mut listing = self.walk(folder, policies, heard).await?;
         if let Some(Omission { path, why, .. }) = listing.gaps.omitted.iter().find(|it| it.is_refused) {
             return Err(refused(path, why));
         }
@@ -71,9 +96,21 @@ impl RaidNameNode {
         folder: &str,
         policies: &Policies,
     ) -> Result<hdfs_raid::Listing, KindError> {
-        let mut listing = self.walk(folder, policies).await?;
+        let mut listing = self.walk(folder, policies, &Said::default().told()).await?;
         self.add_notes(&mut listing, policies).await?;
         Ok(listing)
+    }
+
+    /// Returns those of these files and folders that do not exist.
+    ///
+    /// # Errors
+    /// [`KindError`].
+    pub(crate) async fn missing(&self, paths: &[String]) -> Result<Vec<String>, KindError> {
+        let mut missing = Vec::new();
+        for paths in paths.chunks(AT_ONCE) {
+            missing.extend(self.0.missing(paths).await.map_err(unreachable)?);
+        }
+        Ok(missing)
     }
 
     /// Lists like [`partial_listing`](Self::partial_listing). Files that were renamed meanwhile are among the gaps of the
@@ -100,12 +137,17 @@ impl RaidNameNode {
     }
 
     /// Lists a folder or file without the attributes of its files.
-    async fn walk(&self, folder: &str, policies: &Policies) -> Result<hdfs_raid::Listing, KindError> {
+    async fn walk(
+        &self,
+        folder: &str,
+        policies: &Policies,
+        heard: &(dyn Fn(Progress) + Sync),
+    ) -> Result<hdfs_raid::Listing, KindError> {
         if !folder.starts_with('/') {
             return Err(KindError::new(format!("`{folder}` is not an absolute path")).help("begin it with /"));
         }
         let folders = with_parity(folder, policies);
-        let listing = self.0.files(&folders, &Said::default().told()).await.map_err(unreachable)?;
+        let listing = self.0.files(&folders, heard).await.map_err(unreachable)?;
         if listing.missing.contains(&folders[0]) {
             return Err(KindError::new(format!("HDFS has no file or folder {folder}")));
         }

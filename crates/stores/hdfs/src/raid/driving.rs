@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hdfs_raid::{Action, DataNodes, Drive, End, Facts, NewBlock, Note, Order, Pause, Stop, Trouble};
+use hdfs_raid::{Action, Drive, End, Facts, NewBlock, Note, Order, Pause, Stop, Trouble};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -21,7 +21,7 @@ use super::{RaidFile, RaidNameNode};
 /// The most files whose blocks are read or written at the same time.
 const DATA_AT_ONCE: usize = 2;
 /// The number of bits of a term that contain the process number.
-const TERM_BITS: u32 = 20;
+pub(crate) const TERM_BITS: u32 = 20;
 /// DataNodes with about as many blocks are equally good places for new ones: the choice among them is random.
 const ABOUT: u64 = 4;
 
@@ -76,9 +76,11 @@ pub trait ParityMaker: Send + Sync {
 
 /// Decides when the work on a file continues.
 pub trait Pace: Send + Sync {
-    /// Waits until the next look at this file. Returns `false` if its work stops here. `facts` are those of the latest
-    /// look, if there was one.
-    fn ready<'a>(&'a self, path: &'a str, facts: Option<&'a Facts>) -> Pending<'a, bool>;
+    /// Waits until the next look at this file. Returns `false` if its work stops here.
+    fn ready<'a>(&'a self, path: &'a str) -> Pending<'a, bool>;
+
+    /// Whether the work continues, given the facts of a look. Nothing changes between the look and this question.
+    fn accepts(&self, path: &str, facts: &Facts) -> bool;
 
     /// Takes the number of bytes that a call has read from DataNodes or written to them.
     fn note_moved(&self, bytes: u64);
@@ -108,7 +110,7 @@ struct Worker<'a> {
     drive: Drive,
     driver: &'a Driver,
     /// The facts of the latest look.
-    facts: Option<Facts>,
+    facts: Facts,
     /// The reason for the latest pause.
     said: Option<Pause>,
 }
@@ -144,9 +146,9 @@ impl Driver {
         Self { maker, ..self }
     }
 
-    /// Takes the number of blocks on each DataNode from a listing, so that new blocks go to the emptiest ones.
-    pub fn note_nodes(&self, nodes: &DataNodes) {
-        let (mut blocks, random) = (nodes.blocks(), RandomState::new());
+    /// Takes the number of blocks on each DataNode, by address, so that new blocks go to the emptiest ones.
+    pub fn note_blocks(&self, mut blocks: BTreeMap<String, u64>) {
+        let random = RandomState::new();
         blocks.iter_mut().for_each(|(address, count)| *count += random.hash_one(address) % ABOUT);
         *self.blocks() = blocks;
     }
@@ -155,7 +157,7 @@ impl Driver {
     pub async fn drive(&self, errand: Errand) -> Option<Outcome> {
         let Errand { file, drive } = errand;
         let path = file.path.clone();
-        let worker = Worker { file, drive, driver: self, facts: None, said: None };
+        let worker = Worker { file, drive, driver: self, facts: Facts::default(), said: None };
         let result = worker.run().await?;
         match &result {
             Ok(end) => (self.tell)(&path, end),
@@ -200,10 +202,10 @@ impl Worker<'_> {
         loop {
             order = match order {
                 Order::Look => {
-                    if !self.driver.pace.ready(&self.file.path, self.facts.as_ref()).await {
+                    if !self.driver.pace.ready(&self.file.path).await {
                         return None;
                     }
-                    self.look().await
+                    self.look().await?
                 }
                 Order::Pause { ms, why } => {
                     self.pause(ms, why).await;
@@ -215,16 +217,20 @@ impl Worker<'_> {
         }
     }
 
-    async fn look(&mut self) -> Order {
+    /// Looks at the namespace. Returns `None` if the pace does not accept the facts.
+    async fn look(&mut self) -> Option<Order> {
         let looked_ms = now_ms();
-        match self.driver.namenode.look(&self.file, looked_ms).await {
-            Ok((facts, mut nodes)) => {
-                nodes.add_blocks(&self.driver.blocks());
-                self.facts = Some(facts.clone());
-                self.drive.handle_look(Ok((facts, &nodes)), looked_ms, now_ms())
-            }
-            Err(trouble) => self.drive.handle_look(Err(trouble), looked_ms, now_ms()),
+        let look = self.driver.namenode.look(&self.file, looked_ms).await;
+        let (facts, mut nodes) = match look {
+            Ok(look) => look,
+            Err(trouble) => return Some(self.drive.handle_look(Err(trouble), looked_ms, now_ms())),
+        };
+        if !self.driver.pace.accepts(&self.file.path, &facts) {
+            return None;
         }
+        nodes.add_blocks(&self.driver.blocks());
+        self.facts = facts.clone();
+        Some(self.drive.handle_look(Ok((facts, &nodes)), looked_ms, now_ms()))
     }
 
     /// Pauses; says why, unless it has said so before.
@@ -237,12 +243,11 @@ impl Worker<'_> {
     }
 
     async fn act(&mut self, action: &Action, until_ms: u64) -> Order {
-        let facts = self.facts.clone().unwrap_or_default();
-        let bytes = moved_bytes(&self.file, &facts, action);
+        let bytes = moved_bytes(&self.file, &self.facts, action);
         let _permit = if bytes > 0 { self.driver.data.acquire().await.ok() } else { None };
         self.said = None;
         (self.driver.tell)(&self.file.path, action);
-        let result = self.carry_out(&facts, action, until_ms).await;
+        let result = self.carry_out(action, until_ms).await;
         self.driver.pace.note_moved(bytes);
         if let (Ok(_), Action::Write { blocks, .. }) = (&result, action) {
             let mut counts = self.driver.blocks();
@@ -251,13 +256,8 @@ impl Worker<'_> {
         self.drive.handle_action(result, now_ms())
     }
 
-    async fn carry_out(
-        &self,
-        facts: &Facts,
-        action: &Action,
-        until_ms: u64,
-    ) -> Result<Option<bool>, Trouble> {
-        let Driver { namenode, maker, .. } = self.driver;
+    async fn carry_out(&self, action: &Action, until_ms: u64) -> Result<Option<bool>, Trouble> {
+        let (Driver { namenode, maker, .. }, facts) = (self.driver, &self.facts);
         match action {
             Action::Write { stripe, blocks } => {
                 maker.encode(&self.file, facts, *stripe, blocks).await.map(|()| None)
@@ -288,8 +288,12 @@ fn moved_bytes(file: &RaidFile, facts: &Facts, action: &Action) -> u64 {
 }
 
 impl Pace for Unpaced {
-    fn ready<'a>(&'a self, _: &'a str, _: Option<&'a Facts>) -> Pending<'a, bool> {
+    fn ready<'a>(&'a self, _: &'a str) -> Pending<'a, bool> {
         Box::pin(std::future::ready(true))
+    }
+
+    fn accepts(&self, _: &str, _: &Facts) -> bool {
+        true
     }
 
     fn note_moved(&self, _: u64) {}

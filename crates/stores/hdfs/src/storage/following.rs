@@ -116,6 +116,7 @@ impl Following {
             }
             shared.query_raided(namenode, &sources).await?;
             self.replay.touched().note_answer(&sources);
+            shared.state().encoding.note_changed(&sources);
         }
     }
 

@@ -13,6 +13,8 @@ mod coded;
 mod contact;
 mod corrupt;
 mod datanodes;
+mod encoding;
+mod encoding_state;
 mod following;
 mod group_watch;
 mod groups;
@@ -45,6 +47,7 @@ use store_api::{
     StoreError, StorePolicy, StripeRecord, StripeWrite, Term, Write, Writers,
 };
 
+pub use encoding::EncodingSettings;
 pub use open::{AttachError, Attachment, open};
 use state::HdfsSystem;
 
@@ -103,6 +106,7 @@ impl System for HdfsSystem {
         match &write {
             Write::Stripes(StripeWrite::Claim { stripe, nodes, blocks }) => {
                 let permits = self.claim(stripe, nodes, blocks).await?;
+                self.state().encoding.note_claim(stripe.clone());
                 return Ok(Done::with(Answer::Claimed(permits), []));
             }
             Write::Stripes(StripeWrite::Publish { stripe, blocks, .. }) => {
@@ -110,7 +114,9 @@ impl System for HdfsSystem {
                     self.publish(term, stripe, index, node).await?;
                 }
             }
-            _ => {} // The NameNode has no lock to release.
+            // The NameNode has no lock to release.
+            Write::Stripes(StripeWrite::Release(stripe)) => self.state().encoding.note_release(stripe),
+            _ => {}
         }
         Ok(Done::default())
     }
@@ -124,6 +130,7 @@ impl System for HdfsSystem {
     }
 
     fn heed(&self, write: &RecordWrite, done: &Done) {
+        self.state().encoding.heed(write);
         match (write, &done.value) {
             (RecordWrite::ForgetNode(node), _) => {
                 let mut state = self.state();

@@ -8,6 +8,7 @@ use attached::StartError;
 use hdfs_raid::Codec;
 use store_api::{CatalogError, SharedRecords, Storage};
 
+use super::encoding::{EncodingSettings, watch_policies};
 use super::state::HdfsSystem;
 use super::{AttachedCatalog, group_watch, reports, terms, watching};
 use crate::namenode::{NameNode, NameNodeSettings};
@@ -25,6 +26,8 @@ pub struct Attachment {
     pub folders: BTreeMap<String, BTreeSet<PathBuf>>,
     /// The codecs of raided files; empty if such files are not watched.
     pub raid: Vec<Codec>,
+    /// How files are encoded by policies; `None` if they are not.
+    pub encoding: Option<EncodingSettings>,
     /// Whether some helper pushes rebuilt blocks to its DataNode, which may require block tokens.
     pub pushes: bool,
 }
@@ -67,6 +70,10 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
         catalog.runtime().spawn(watching::watch_unsettled(Arc::downgrade(shared)));
         catalog.runtime().spawn(reports::watch_reports(Arc::downgrade(shared), namenode.clone()));
         catalog.runtime().spawn(terms::watch_formats(Arc::downgrade(shared)));
+        if let (Some(encoding), Some(settings)) = (&shared.attachment.encoding, &shared.attachment.namenode) {
+            let (encoding, settings) = (encoding.clone(), settings.clone());
+            catalog.runtime().spawn(watch_policies(Arc::downgrade(shared), encoding, settings));
+        }
     }
     Ok(catalog.over(records))
 }

@@ -307,6 +307,7 @@ mod tests {
             helpers: BTreeMap::new(),
             folders: BTreeMap::new(),
             raid: Codec::hdfs_raid().to_vec(),
+            encoding: None,
             pushes: false,
         }
     }

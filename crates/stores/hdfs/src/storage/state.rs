@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::coded::{Coded, is_raid};
 use super::contact::Contact;
 use super::corrupt::Corrupt;
+use super::encoding_state::EncodingState;
 use super::groups::Listed;
 use super::names::{FolderId, Place};
 use super::open::Attachment;
@@ -66,6 +67,8 @@ pub(super) struct State {
     /// The block reports that DataNodes are to send.
     pub(super) reports: Reports,
     pub(super) raiding: Raiding,
+    /// What encoding by policies waits for, and what has changed.
+    pub(super) encoding: EncodingState,
     /// Groups that possibly no longer exist, with their files.
     pub(super) doubted: BTreeMap<i64, u64>,
     /// Whether the state of HDFS is known.
@@ -101,6 +104,12 @@ impl State {
     /// Returns all current remarks as a report.
     pub fn remarks(&self) -> StoreChange {
         StoreChange::Remarks(self.remarks.values().flatten().cloned().collect())
+    }
+
+    /// Returns the first problem with queries for DataNodes, files and changes.
+    pub fn first_query_trouble(&self) -> Option<&String> {
+        let finders = [ASKING, READING_EDITS, QUERYING_FILES, LISTING_FILES];
+        finders.iter().filter_map(|finder| self.troubles.get(finder)).flatten().next()
     }
 
     /// Replaces the remarks of a task, and reports them if they changed.
@@ -175,6 +184,7 @@ impl HdfsSystem {
             formats: Formats::default(),
             reports: Reports::default(),
             raiding: Raiding::default(),
+            encoding: EncodingState::default(),
             doubted: BTreeMap::new(),
             contact: Contact::new(namenode.is_none()),
             teller,
@@ -206,6 +216,8 @@ impl HdfsSystem {
     /// [`CatalogError`].
     pub(super) fn recall(&self) -> Result<(), CatalogError> {
         let mut state = self.state();
+        let State { encoding, ledger, .. } = &mut *state;
+        encoding.recall(ledger)?;
         for (stripe, index, node, bad) in state.ledger.bad_copies()? {
             state.view.set_state(&stripe, index, node, bad);
         }

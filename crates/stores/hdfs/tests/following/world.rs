@@ -135,6 +135,7 @@ impl Store {
             helpers: BTreeMap::new(),
             folders: BTreeMap::new(),
             raid: Vec::new(),
+            encoding: None,
             pushes: false,
         };
         let mut storage = hdfs::open(attachment, records).expect("attached");

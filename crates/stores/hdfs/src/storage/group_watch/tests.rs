@@ -174,6 +174,7 @@ impl Script {
             helpers: BTreeMap::new(),
             folders: BTreeMap::new(),
             raid: if path("raided").exists() { codecs() } else { Vec::new() },
+            encoding: None,
             pushes: false,
         };
         let records: SharedRecords = Arc::new(Mutex::new(open_records(&path("records"))));

@@ -1,0 +1,212 @@
+//! Chooses the files that policies require work on. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hdfs_raid::{Codec, File, Glob, Listing, ParityState, Policies, Scope, State, Survey, Unit, is_within};
+
+use super::schedule::{Encoding, Task, Urgency};
+
+/// The characters of a pattern that stand for others.
+const WILD: [char; 3] = ['*', '?', '{'];
+
+/// How each policy encodes files. Tasks share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Encodings(BTreeMap<String, Arc<Encoding>>);
+
+impl Encodings {
+    /// Returns the encodings of all policies over files. Stripes over folders are not encoded yet.
+    pub fn of(policies: &Policies) -> Self {
+        let encoding = |policy: &hdfs_raid::RaidPolicy| {
+            let codec = policies.codec_of(policy);
+            let tolerated = codec.tolerates().expect("the code was checked when it was parsed");
+            let encoding = Encoding { codec: codec.clone(), policy: policy.clone(), tolerated };
+            (codec.scope == Scope::File).then(|| (policy.name.clone(), Arc::new(encoding)))
+        };
+        Self(policies.policies().iter().filter_map(encoding).collect())
+    }
+
+    /// Returns the folders to list: those of all patterns, without folders inside of others.
+    pub fn roots(&self) -> Vec<String> {
+        let patterns = self.0.values().flat_map(|encoding| &encoding.policy.paths);
+        let roots: BTreeSet<String> = patterns.map(root_of).collect();
+        let is_covered = |root: &str| roots.iter().any(|other| other != root && is_within(root, other));
+        roots.iter().filter(|root| !is_covered(root)).cloned().collect()
+    }
+
+    /// Returns the files of a surveyed listing that need work, if `covers` accepts their paths.
+    pub fn tasks(&self, survey: &Survey, listing: &Listing, covers: impl Fn(&str) -> bool) -> Vec<Task> {
+        let files: BTreeMap<&str, &File> =
+            listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
+        let task = |unit: &Unit| {
+            let encoding = self.0.get(unit.policy.as_ref()?)?;
+            let file = files.get(unit.path.as_str())?;
+            // Parity of another codec remains from a former policy.
+            let is_own = unit.codec.as_ref() == Some(&encoding.codec.name);
+            let urgency = urgency(unit, file, &files).filter(|_| is_own && covers(&unit.path))?;
+            let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
+            Some(Task { path, bytes: unit.bytes, modified_ms: file.modified_ms, urgency, encoding })
+        };
+        survey.units.iter().filter_map(task).collect()
+    }
+}
+
+/// Returns the longest folder that contains everything that a pattern covers.
+fn root_of(pattern: &Glob) -> String {
+    let text = pattern.to_string();
+    let fixed = text.split('/').filter(|part| !part.is_empty()).take_while(|part| !part.contains(WILD));
+    let root: String = fixed.map(|part| format!("/{part}")).collect();
+    if root.is_empty() { "/".to_owned() } else { root }
+}
+
+/// Returns why a file that a policy covers needs work; `None` if it needs none, or if Mend leaves it as it is.
+fn urgency(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> Option<Urgency> {
+    if unit.held.is_some() {
+        return None;
+    }
+    let is_single = unit.health.single > 0 || unit.health.unprotected > 0;
+    match &unit.state {
+        State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => Some(Urgency::Unsafe),
+        State::Stale(_) => Some(Urgency::Changed),
+        // The blocks of a damaged file are repaired first.
+        State::Damaged(_) | State::Excluded(_) => None,
+        State::NotLowered => Some(Urgency::Unfinished),
+        _ if is_unfinished(unit, file, files) => Some(Urgency::Unfinished),
+        State::Misplaced(_) => Some(Urgency::Misplaced),
+        State::ShouldEncode => Some(Urgency::New),
+        State::Raided => None,
+    }
+}
+
+/// Whether valid parity is to be proven or removed, or to get the modification time of its file.
+fn is_unfinished(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> bool {
+    let Some(protection) = &unit.protection else { return false };
+    let parity = files.get(protection.path.as_str());
+    matches!(protection.state, ParityState::Unproven | ParityState::Undone)
+        || parity.is_some_and(|parity| parity.modified_ms != file.modified_ms)
+}
+
+/// Returns the first policy whose codec the coordinator does not follow, with the codec. It would not repair the files.
+pub(crate) fn unfollowed<'a>(policies: &'a Policies, followed: &[Codec]) -> Option<(&'a str, &'a str)> {
+    let mut pairs = policies.policies().iter().map(|policy| (policy, policies.codec_of(policy)));
+    let found = pairs.find(|(_, codec)| !followed.contains(codec));
+    found.map(|(policy, codec)| (policy.name.as_str(), codec.name.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use hdfs_raid::{Block, Fingerprint, Mark, Node, NodeIndex, Note, Storing};
+
+    use super::*;
+
+    const POLICIES: &str =
+        "[[policy]]\nname = \"p\"\npaths = [\"/d\"]\ncodec = \"xor\"\nmin_age = \"0s\"\nmin_blocks = 1\n";
+
+    fn file(path: &str, inode: u64, replication: u16, first: i64) -> File {
+        let replicas =
+            |at: usize| (0..usize::from(replication)).map(|more| NodeIndex((at + more) % 5)).collect();
+        let block = |at: usize| Block {
+            number: first + at as i64,
+            stamp: 1001,
+            bytes: 1 << 20,
+            replicas: replicas(at),
+        };
+        let blocks: Vec<Block> = (0..2).map(block).collect();
+        File {
+            inode,
+            path: path.to_owned(),
+            bytes: 2 << 20,
+            block_bytes: 1 << 20,
+            replication,
+            modified_ms: inode,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks,
+        }
+    }
+
+    fn parity(source: &File, first: i64) -> File {
+        let mut parity = file(&format!("/raid{}", source.path), source.inode + 100, 1, first);
+        parity.blocks.truncate(1);
+        parity.blocks[0].replicas = vec![NodeIndex(2)];
+        (parity.bytes, parity.modified_ms) = (1 << 20, source.modified_ms);
+        parity
+    }
+
+    /// Returns a note on parity for the present blocks.
+    fn prove(listing: &mut Listing, source: &File, parity: &File) {
+        let [of_source, of_parity] = [source, parity].map(|file| Fingerprint::of(&file.blocks));
+        let note = Note { inode: source.inode, replication: 3, source: of_source, parity: of_parity };
+        let (names, value) = Mark::Proven(note).attributes();
+        let trusted = names.iter().find(|name| name.starts_with("trusted")).expect("one is trusted");
+        listing.notes.take(&parity.path, trusted, &value).expect("a note");
+        listing.notes.living.insert(source.inode);
+    }
+
+    fn tasks(listing: &Listing) -> Vec<(String, Urgency)> {
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let survey = hdfs_raid::survey(listing, &policies, 1 << 40);
+        let tasks = Encodings::of(&policies).tasks(&survey, listing, |path| !path.starts_with("/d/not"));
+        tasks.into_iter().map(|task| (task.path, task.urgency)).collect()
+    }
+
+    #[test]
+    fn files_have_the_urgency_of_their_states() {
+        let node = |at| Node { address: format!("n{at}"), rack: "/r".to_owned(), is_usable: true };
+        let mut listing =
+            Listing { root: "/d".to_owned(), nodes: (0..5).map(node).collect(), ..Listing::default() };
+        let new = file("/d/new", 1, 3, 10);
+        let single = file("/d/single", 2, 1, 20);
+        let done = file("/d/done", 3, 1, 30);
+        let high = file("/d/high", 4, 3, 40);
+        let mut crowded = file("/d/crowded", 5, 1, 50);
+        crowded.blocks[1].replicas = crowded.blocks[0].replicas.clone();
+        let stale = file("/d/stale", 6, 3, 60);
+        let open = File { is_open: true, ..file("/d/open", 7, 1, 70) };
+        let unproven = file("/d/unproven", 8, 1, 80);
+        let elsewhere = [file("/d/not", 9, 3, 90), file("/e/f", 10, 3, 95)];
+        for source in [&done, &high, &crowded] {
+            let parity = parity(source, source.blocks[0].number + 5);
+            prove(&mut listing, source, &parity);
+            listing.files.push(parity);
+        }
+        for source in [&stale, &open] {
+            let parity = parity(source, source.blocks[0].number + 5);
+            prove(&mut listing, &File { blocks: Vec::new(), ..source.clone() }, &parity);
+            listing.files.push(parity);
+        }
+        let mut newer = parity(&unproven, 85);
+        newer.blocks[0].stamp += 1;
+        listing.files.push(newer);
+        listing.files.extend([new, single, done, high, crowded, stale, open, unproven]);
+        listing.files.extend(elsewhere);
+        let mut found = tasks(&listing);
+        found.sort();
+        let expected = [
+            ("/d/crowded", Urgency::Misplaced),
+            ("/d/high", Urgency::Unfinished),
+            ("/d/new", Urgency::New),
+            ("/d/single", Urgency::Unsafe),
+            ("/d/stale", Urgency::Changed),
+            ("/d/unproven", Urgency::Unfinished),
+        ];
+        assert_eq!(found, expected.map(|(path, urgency)| (path.to_owned(), urgency)));
+    }
+
+    #[test]
+    fn the_folders_of_patterns_are_listed_once() {
+        let text = "[[policy]]\nname = \"p\"\npaths = [\"/a/*/x\", \"/a/b\", \"/c/d{e,f}\", \"/g/\"]\ncodec = \"rs\"\n\
+                    [[policy]]\nname = \"q\"\npaths = [\"/h\"]\ncodec = \"dir-rs\"\n";
+        let policies = Policies::parse(text).expect("policies");
+        assert_eq!(Encodings::of(&policies).roots(), ["/a", "/c", "/g"]);
+        let all = Policies::parse(&text.replace("/g/", "/**/g")).expect("policies");
+        assert_eq!(Encodings::of(&all).roots(), ["/"]);
+    }
+
+    #[test]
+    fn codecs_that_are_not_followed_are_found() {
+        let policies = Policies::parse(POLICIES).expect("policies");
+        assert_eq!(unfollowed(&policies, &Codec::hdfs_raid()), None);
+        assert_eq!(unfollowed(&policies, &[]), Some(("p", "xor")));
+    }
+}

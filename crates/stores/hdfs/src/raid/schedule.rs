@@ -1,0 +1,435 @@
+//! [`Schedule`]: which file the coordinator encodes next. Pure: time comes in as an argument, in milliseconds since 1970.
+//!
+//! The driver passes listed files in, starts what [`next`](Schedule::next) returns, and reports each end. A file whose
+//! work failed waits for a time that doubles with each failure.
+//!
+//! **Invariants:**
+//! - At most `files_at_once` files are in progress, and each only once.
+//! - A file never starts before a more urgent one that may start too. Files of the same urgency start by the time of
+//!   their modification, oldest first.
+//! - At most [`MOST_WAITING`] files wait. Others are counted, and a later listing finds them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use hdfs_raid::{Codec, RaidPolicy, is_within};
+
+/// The most files that wait. One takes some 300 bytes.
+pub(crate) const MOST_WAITING: usize = 100_000;
+/// The wait after the first failure, and the longest one. Files without enough redundancy do not wait as long.
+const RETRY_FIRST_MS: u64 = 5 * 60_000;
+const RETRY_LAST_MS: u64 = 24 * 3_600_000;
+const RETRY_UNSAFE_MS: u64 = 15 * 60_000;
+/// The time over which the rate is measured, and the length of its parts.
+const MEASURED_MS: u64 = 3_600_000;
+const PART_MS: u64 = 60_000;
+
+/// Why a file is worked on, the most urgent reason first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    /// It has one replica, and no valid parity.
+    Unsafe,
+    /// It was changed since it was encoded.
+    Changed,
+    /// Its encoding, or the undoing of it, was interrupted; or its parity is not proven yet.
+    Unfinished,
+    /// Blocks of a stripe stand too close together.
+    Misplaced,
+    /// It was never encoded.
+    New,
+}
+
+/// How a file is encoded.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Encoding {
+    /// The codec.
+    pub codec: Codec,
+    /// The policy.
+    pub policy: RaidPolicy,
+    /// The number of losses that the codec tolerates.
+    pub tolerated: usize,
+}
+
+/// A file to work on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Task {
+    /// The path.
+    pub path: String,
+    /// The length in bytes.
+    pub bytes: u64,
+    /// The time of the last modification, in milliseconds since 1970.
+    pub modified_ms: u64,
+    /// Why it is worked on.
+    pub urgency: Urgency,
+    /// How it is encoded.
+    pub encoding: Arc<Encoding>,
+}
+
+/// The limits that operators set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The most files in progress.
+    pub files_at_once: usize,
+    /// The most bytes that are read and written in a second, in the long run; `None` without a limit.
+    pub rate: Option<u64>,
+}
+
+/// Whether work has to wait, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// Nothing waits.
+    None,
+    /// Only files without enough redundancy are worked on.
+    Background(String),
+    /// Everything waits.
+    All(String),
+}
+
+/// How the work on a file has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The file is as its policy requires, or is gone.
+    Done,
+    /// The work was interrupted. It continues once nothing holds it.
+    Held,
+    /// The file is left as it is until this time.
+    Later {
+        /// Milliseconds since 1970.
+        until_ms: u64,
+        /// The reason.
+        why: String,
+    },
+    /// The work has failed, with the reason.
+    Failed(String),
+}
+
+/// A number of files, and their length in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Amount {
+    pub files: u64,
+    pub bytes: u64,
+}
+
+/// A file that is left alone until a time.
+#[derive(Clone, Debug)]
+struct Delayed {
+    entry: Entry,
+    until_ms: u64,
+    why: String,
+    is_failure: bool,
+}
+
+/// A task, and how often it has failed in a row.
+#[derive(Clone, Debug)]
+struct Entry {
+    task: Task,
+    failures: u32,
+    /// Whether the policies have changed since the work has begun.
+    is_forgotten: bool,
+}
+
+/// The position of a file that waits: its urgency, modification time and path.
+type Rank = (Urgency, u64, String);
+
+/// The files to work on; see the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    limits: Limits,
+    waiting: BTreeMap<Rank, Entry>,
+    /// The urgency and modification time of each file that waits.
+    ranks: BTreeMap<String, (Urgency, u64)>,
+    running: BTreeMap<String, Entry>,
+    /// New facts about files in progress, for when their work ends.
+    relisted: BTreeMap<String, Task>,
+    delayed: BTreeMap<String, Delayed>,
+    due: BTreeSet<(u64, String)>,
+    /// Files that were listed, but not recorded.
+    left_out: Amount,
+    /// The time until which the bytes that were moved use the rate up.
+    used_until_ms: u64,
+    /// Bytes of finished files, by the part of the time in which they ended.
+    finished: VecDeque<(u64, u64)>,
+}
+
+/// The state of the work, for operators.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Backlog {
+    /// Files that wait, by urgency.
+    pub waiting: BTreeMap<Urgency, Amount>,
+    /// Files that wait and are not recorded one by one.
+    pub left_out: Amount,
+    /// Files in progress.
+    pub running: Amount,
+    /// Files that failed, with their paths, urgencies and reasons.
+    pub failed: Vec<(String, Urgency, String)>,
+    /// Files that are left as they are, by the reason.
+    pub later: BTreeMap<String, u64>,
+    /// Bytes of files that were finished in a second, over the last hour; `None` if there were none.
+    pub rate: Option<u64>,
+}
+
+impl Backlog {
+    /// Returns all files that wait or are in progress.
+    pub fn total(&self) -> Amount {
+        let amounts = self.waiting.values().chain([&self.left_out, &self.running]);
+        amounts.fold(Amount::default(), |sum, one| Amount {
+            files: sum.files + one.files,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+}
+
+impl Entry {
+    fn new(task: Task) -> Self {
+        Self { task, failures: 0, is_forgotten: false }
+    }
+}
+
+impl Amount {
+    fn add(&mut self, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl Hold {
+    /// Returns the reason for which a file of this urgency has to wait.
+    pub fn why(&self, urgency: Urgency) -> Option<&str> {
+        match self {
+            Self::None => None,
+            Self::Background(_) if urgency == Urgency::Unsafe => None,
+            Self::Background(why) | Self::All(why) => Some(why),
+        }
+    }
+}
+
+impl Schedule {
+    /// Creates an empty schedule.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            waiting: BTreeMap::new(),
+            ranks: BTreeMap::new(),
+            running: BTreeMap::new(),
+            relisted: BTreeMap::new(),
+            delayed: BTreeMap::new(),
+            due: BTreeSet::new(),
+            left_out: Amount::default(),
+            used_until_ms: 0,
+            finished: VecDeque::new(),
+        }
+    }
+
+    /// Takes the files to work on at or below a path, which replace those known there; `None` stands for the whole
+    /// namespace. Files that failed, and have not changed since, keep waiting.
+    pub fn take_listing(&mut self, within: Option<&str>, tasks: Vec<Task>) {
+        let is_listed = |path: &str| within.is_none_or(|folder| is_within(path, folder));
+        if within.is_none() {
+            self.left_out = Amount::default();
+        }
+        let known: Vec<String> = self.ranks.keys().filter(|path| is_listed(path)).cloned().collect();
+        let taken = known.into_iter().filter_map(|path| self.remove_waiting(&path));
+        let before: BTreeMap<String, Entry> = taken.map(|entry| (entry.task.path.clone(), entry)).collect();
+        self.relisted.retain(|path, _| !is_listed(path));
+        let paths: BTreeSet<&str> = tasks.iter().map(|task| task.path.as_str()).collect();
+        let gone = self.delayed.keys().filter(|path| is_listed(path) && !paths.contains(path.as_str()));
+        for path in gone.cloned().collect::<Vec<_>>() {
+            self.remove_delayed(&path);
+        }
+        for task in tasks {
+            let before = before.get(&task.path).filter(|before| version(&before.task) == version(&task));
+            let failures = before.map_or(0, |before| before.failures);
+            self.add(Entry { failures, ..Entry::new(task) });
+        }
+    }
+
+    /// Forgets all files, because the policies have changed. Those in progress are forgotten when their work ends.
+    pub fn forget(&mut self) {
+        self.waiting.clear();
+        self.ranks.clear();
+        self.relisted.clear();
+        self.delayed.clear();
+        self.due.clear();
+        self.running.values_mut().for_each(|entry| entry.is_forgotten = true);
+        self.left_out = Amount::default();
+    }
+
+    /// Returns a file to begin with now, which counts as in progress until [`handle_end`](Self::handle_end).
+    pub fn next(&mut self, now_ms: u64, hold: &Hold) -> Option<Task> {
+        self.wake(now_ms);
+        if self.running.len() >= self.limits.files_at_once {
+            return None;
+        }
+        let (rank, _) = self.waiting.first_key_value()?;
+        if hold.why(rank.0).is_some() {
+            return None;
+        }
+        let path = rank.2.clone();
+        let entry = self.remove_waiting(&path).expect("it waits");
+        let task = entry.task.clone();
+        self.running.insert(path, entry);
+        Some(task)
+    }
+
+    /// Takes the end of the work on a file.
+    pub fn handle_end(&mut self, path: &str, ending: Ending, now_ms: u64) {
+        let Some(mut entry) = self.running.remove(path) else { return };
+        if ending == Ending::Done {
+            self.note_finished(entry.task.bytes, now_ms);
+        }
+        if let Some(task) = self.relisted.remove(path) {
+            let is_same = version(&task) == version(&entry.task);
+            match ending {
+                // The listing may be older than the end.
+                Ending::Done if is_same => {}
+                _ if is_same => (entry.task, entry.is_forgotten) = (task, false),
+                _ => return self.add(Entry::new(task)),
+            }
+        }
+        if entry.is_forgotten {
+            return;
+        }
+        match ending {
+            Ending::Done => {}
+            Ending::Held => self.add(entry),
+            Ending::Later { until_ms, why } => self.delay(entry, until_ms, why, false),
+            Ending::Failed(why) => {
+                entry.failures += 1;
+                let pause_ms = retry_ms(entry.task.urgency, entry.failures);
+                self.delay(entry, now_ms + pause_ms, why, true);
+            }
+        }
+    }
+
+    /// Takes the number of bytes that a call has read and written.
+    pub fn note_moved(&mut self, bytes: u64, now_ms: u64) {
+        let Some(rate) = self.limits.rate else { return };
+        let ms = u128::from(bytes) * 1000 / u128::from(rate.max(1));
+        let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+        self.used_until_ms = self.used_until_ms.max(now_ms).saturating_add(ms);
+    }
+
+    /// Returns the time before which no call is made, so that the rate is kept.
+    pub fn ready_ms(&self) -> u64 {
+        self.used_until_ms
+    }
+
+    /// Returns why a file in progress is worked on.
+    pub fn urgency_of(&self, path: &str) -> Option<Urgency> {
+        self.running.get(path).map(|entry| entry.task.urgency)
+    }
+
+    /// Whether the files that were left out of the schedule should be listed again now.
+    pub fn is_short(&self) -> bool {
+        self.waiting.is_empty() && self.left_out.files > 0
+    }
+
+    /// Returns the state of the work.
+    pub fn backlog(&self, now_ms: u64) -> Backlog {
+        let mut backlog = Backlog { left_out: self.left_out, ..Backlog::default() };
+        for ((urgency, ..), entry) in &self.waiting {
+            backlog.waiting.entry(*urgency).or_default().add(entry.task.bytes);
+        }
+        self.running.values().for_each(|entry| backlog.running.add(entry.task.bytes));
+        for (path, delayed) in &self.delayed {
+            if delayed.is_failure {
+                let urgency = delayed.entry.task.urgency;
+                backlog.failed.push((path.clone(), urgency, delayed.why.clone()));
+            } else {
+                *backlog.later.entry(delayed.why.clone()).or_default() += 1;
+            }
+        }
+        backlog.rate = self.rate(now_ms);
+        backlog
+    }
+
+    /// Adds a file that is to wait, or notes it for the end of the work on it.
+    fn add(&mut self, entry: Entry) {
+        let path = entry.task.path.clone();
+        if self.running.contains_key(&path) {
+            self.relisted.insert(path, entry.task);
+            return;
+        }
+        if let Some(delayed) = self.delayed.get_mut(&path) {
+            if version(&delayed.entry.task) == version(&entry.task) {
+                delayed.entry.task = entry.task;
+                return;
+            }
+            self.remove_delayed(&path);
+        }
+        self.remove_waiting(&path);
+        let Task { urgency, modified_ms, .. } = entry.task;
+        self.ranks.insert(path.clone(), (urgency, modified_ms));
+        self.waiting.insert((urgency, modified_ms, path), entry);
+        if self.waiting.len() > MOST_WAITING
+            && let Some(((.., path), entry)) = self.waiting.pop_last()
+        {
+            self.ranks.remove(&path);
+            self.left_out.add(entry.task.bytes);
+        }
+    }
+
+    fn delay(&mut self, entry: Entry, until_ms: u64, why: String, is_failure: bool) {
+        let path = entry.task.path.clone();
+        self.due.insert((until_ms, path.clone()));
+        self.delayed.insert(path, Delayed { entry, until_ms, why, is_failure });
+    }
+
+    /// Lets files wait again whose delay is over.
+    fn wake(&mut self, now_ms: u64) {
+        while let Some((until_ms, _)) = self.due.first()
+            && *until_ms <= now_ms
+        {
+            let (_, path) = self.due.pop_first().expect("there is one");
+            if let Some(delayed) = self.delayed.remove(&path) {
+                self.add(delayed.entry);
+            }
+        }
+    }
+
+    fn remove_waiting(&mut self, path: &str) -> Option<Entry> {
+        let (urgency, modified_ms) = self.ranks.remove(path)?;
+        self.waiting.remove(&(urgency, modified_ms, path.to_owned()))
+    }
+
+    fn remove_delayed(&mut self, path: &str) {
+        if let Some(delayed) = self.delayed.remove(path) {
+            self.due.remove(&(delayed.until_ms, path.to_owned()));
+        }
+    }
+
+    fn note_finished(&mut self, bytes: u64, now_ms: u64) {
+        let part = now_ms / PART_MS;
+        match self.finished.back_mut() {
+            Some((last, sum)) if *last == part => *sum += bytes,
+            _ => self.finished.push_back((part, bytes)),
+        }
+        let oldest = now_ms.saturating_sub(MEASURED_MS) / PART_MS;
+        self.finished.retain(|&(part, _)| part >= oldest);
+    }
+
+    /// Returns the bytes of files that were finished in a second, since the first one of the last hour.
+    fn rate(&self, now_ms: u64) -> Option<u64> {
+        let oldest = now_ms.saturating_sub(MEASURED_MS) / PART_MS;
+        let mut recent = self.finished.iter().filter(|&&(part, _)| part >= oldest).peekable();
+        let first_ms = recent.peek()?.0 * PART_MS;
+        let bytes: u64 = recent.map(|&(_, bytes)| bytes).sum();
+        let seconds = now_ms.saturating_sub(first_ms).max(PART_MS) / 1000;
+        Some(bytes / seconds)
+    }
+}
+
+/// Returns what shows that a file was not changed, and has to be worked on for the same reason.
+fn version(task: &Task) -> (u64, u64, Urgency, &Encoding) {
+    (task.modified_ms, task.bytes, task.urgency, task.encoding.as_ref())
+}
+
+/// Returns the pause after this many failures in a row.
+fn retry_ms(urgency: Urgency, failures: u32) -> u64 {
+    let last_ms = if urgency == Urgency::Unsafe { RETRY_UNSAFE_MS } else { RETRY_LAST_MS };
+    let doubled = RETRY_FIRST_MS.saturating_mul(1 << failures.saturating_sub(1).min(20));
+    doubled.min(last_ms)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! Tests of the schedule, on a simulated clock.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MINUTE_MS: u64 = 60_000;
+const URGENCIES: [Urgency; 5] =
+    [Urgency::Unsafe, Urgency::Changed, Urgency::Unfinished, Urgency::Misplaced, Urgency::New];
+
+static ENCODING: LazyLock<Arc<Encoding>> = LazyLock::new(|| {
+    let text = "[[policy]]\nname = \"p\"\npaths = [\"/\"]\ncodec = \"xor\"\n";
+    let policies = hdfs_raid::Policies::parse(text).expect("policies");
+    let policy = policies.policies()[0].clone();
+    Arc::new(Encoding { codec: policies.codec_of(&policy).clone(), policy, tolerated: 1 })
+});
+
+fn task(path: &str, urgency: Urgency, modified_ms: u64) -> Task {
+    Task { path: path.to_owned(), bytes: 100, modified_ms, urgency, encoding: Arc::clone(&ENCODING) }
+}
+
+fn schedule(files_at_once: usize, rate: Option<u64>) -> Schedule {
+    Schedule::new(Limits { files_at_once, rate })
+}
+
+fn next(schedule: &mut Schedule, now_ms: u64) -> Option<String> {
+    schedule.next(now_ms, &Hold::None).map(|task| task.path)
+}
+
+#[test]
+fn unsafe_files_come_first_and_of_the_others_the_oldest() {
+    let mut schedule = schedule(9, None);
+    let tasks = vec![
+        task("/new", Urgency::New, 5),
+        task("/old", Urgency::New, 2),
+        task("/moved", Urgency::Misplaced, 9),
+        task("/again", Urgency::Changed, 9),
+        task("/half", Urgency::Unfinished, 9),
+        task("/single", Urgency::Unsafe, 9),
+    ];
+    schedule.take_listing(None, tasks);
+    let order: Vec<String> = std::iter::from_fn(|| next(&mut schedule, 10)).collect();
+    assert_eq!(order, ["/single", "/again", "/half", "/moved", "/old", "/new"]);
+}
+
+#[test]
+fn while_repairs_run_only_unsafe_files_start() {
+    let mut schedule = schedule(9, None);
+    schedule.take_listing(None, vec![task("/new", Urgency::New, 1), task("/single", Urgency::Unsafe, 2)]);
+    let hold = |why: &str| why.to_owned();
+    assert_eq!(schedule.next(9, &Hold::All(hold("safe mode"))), None);
+    let background = Hold::Background(hold("repairs"));
+    assert_eq!(schedule.next(9, &background).map(|task| task.path), Some("/single".to_owned()));
+    assert_eq!(schedule.next(9, &background), None);
+    schedule.handle_end("/single", Ending::Held, 9);
+    assert_eq!(next(&mut schedule, 9), Some("/single".to_owned()), "what was interrupted is no failure");
+}
+
+#[test]
+fn pauses_double_with_each_failure_until_the_file_changes() {
+    let mut schedule = schedule(1, None);
+    let mut now_ms = 1000;
+    for minutes in [5, 10, 20] {
+        schedule.take_listing(None, vec![task("/a", Urgency::New, 1)]);
+        assert_eq!(next(&mut schedule, now_ms), Some("/a".to_owned()));
+        schedule.handle_end("/a", Ending::Failed("full".to_owned()), now_ms);
+        schedule.take_listing(None, vec![task("/a", Urgency::New, 1)]);
+        assert_eq!(next(&mut schedule, now_ms + minutes * MINUTE_MS - 1), None);
+        now_ms += minutes * MINUTE_MS;
+    }
+    assert_eq!(schedule.backlog(now_ms).failed, [("/a".to_owned(), Urgency::New, "full".to_owned())]);
+    schedule.take_listing(None, vec![task("/a", Urgency::Changed, 2)]);
+    assert_eq!(
+        next(&mut schedule, now_ms - MINUTE_MS),
+        Some("/a".to_owned()),
+        "a changed file is tried at once"
+    );
+    assert_eq!(retry_ms(Urgency::New, 60), RETRY_LAST_MS);
+    assert_eq!(retry_ms(Urgency::Unsafe, 60), RETRY_UNSAFE_MS);
+}
+
+#[test]
+fn a_file_that_changes_during_the_work_is_worked_on_again() {
+    let mut schedule = schedule(2, None);
+    schedule.take_listing(None, vec![task("/a", Urgency::New, 1), task("/b", Urgency::New, 2)]);
+    assert_eq!([next(&mut schedule, 3), next(&mut schedule, 3)].map(Option::unwrap), ["/a", "/b"]);
+    schedule.take_listing(Some("/a"), vec![task("/a", Urgency::Changed, 3)]);
+    schedule.take_listing(Some("/b"), vec![task("/b", Urgency::New, 2)]);
+    assert_eq!(next(&mut schedule, 3), None, "both are in progress");
+    schedule.handle_end("/a", Ending::Done, 4);
+    schedule.handle_end("/b", Ending::Done, 4);
+    assert_eq!(next(&mut schedule, 4), Some("/a".to_owned()));
+    assert_eq!(next(&mut schedule, 4), None, "the listing of /b was older than its end");
+}
+
+#[test]
+fn policies_that_changed_apply_to_files_in_progress_when_their_work_ends() {
+    let mut schedule = schedule(2, None);
+    schedule.take_listing(None, vec![task("/a", Urgency::New, 1), task("/b", Urgency::New, 2)]);
+    assert_eq!([next(&mut schedule, 3), next(&mut schedule, 3)].map(Option::unwrap), ["/a", "/b"]);
+    schedule.forget();
+    schedule.take_listing(None, vec![task("/b", Urgency::New, 2)]);
+    schedule.handle_end("/a", Ending::Held, 4);
+    schedule.handle_end("/b", Ending::Held, 4);
+    assert_eq!(next(&mut schedule, 4), Some("/b".to_owned()));
+    assert_eq!(next(&mut schedule, 4), None, "no policy covers /a any more");
+}
+
+#[test]
+fn a_listing_replaces_only_what_it_covers() {
+    let mut schedule = schedule(9, None);
+    schedule.take_listing(None, vec![task("/a/f", Urgency::New, 1), task("/b/f", Urgency::New, 2)]);
+    assert_eq!(next(&mut schedule, 5), Some("/a/f".to_owned()));
+    let later = Ending::Later { until_ms: 1 << 40, why: "too new".to_owned() };
+    schedule.handle_end("/a/f", later, 5);
+    assert_eq!(schedule.backlog(5).later, BTreeMap::from([("too new".to_owned(), 1)]));
+    schedule.take_listing(Some("/a"), Vec::new());
+    assert_eq!(schedule.backlog(5).later, BTreeMap::new(), "the file is gone, or is as it should be");
+    assert_eq!(schedule.backlog(5).total(), Amount { files: 1, bytes: 100 });
+    assert_eq!(next(&mut schedule, 5), Some("/b/f".to_owned()));
+}
+
+#[test]
+fn files_beyond_the_limit_are_counted_and_listed_again() {
+    let mut schedule = schedule(1, None);
+    let tasks = (0..MOST_WAITING as u64 + 3).map(|at| task(&format!("/{at}"), Urgency::New, at));
+    schedule.take_listing(None, tasks.collect());
+    assert_eq!(schedule.backlog(0).left_out, Amount { files: 3, bytes: 300 });
+    assert!(!schedule.is_short());
+    schedule.take_listing(Some("/"), Vec::new());
+    assert!(schedule.is_short());
+    schedule.take_listing(None, Vec::new());
+    assert!(!schedule.is_short());
+}
+
+#[test]
+fn the_rate_is_that_of_finished_files() {
+    let mut schedule = schedule(1, None);
+    assert_eq!(schedule.backlog(0).rate, None);
+    schedule.take_listing(None, vec![Task { bytes: 6_000_000, ..task("/a", Urgency::New, 1) }]);
+    assert_eq!(next(&mut schedule, 10), Some("/a".to_owned()));
+    schedule.handle_end("/a", Ending::Done, MINUTE_MS);
+    assert_eq!(schedule.backlog(3 * MINUTE_MS).rate, Some(50_000));
+    assert_eq!(schedule.backlog(3 * MEASURED_MS).rate, None);
+}
+
+/// What may happen in a step of the simulation.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A listing of all files, each with an urgency and a modification time.
+    List(Vec<(u8, usize, u64)>),
+    Start(u8),
+    End(usize, u8),
+    Move(u64),
+    Wait(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let listed = (0..12u8, 0..URGENCIES.len(), 0..4u64);
+    let step = prop_oneof![
+        2 => prop::collection::vec(listed, 0..12).prop_map(Step::List),
+        6 => (0..3u8).prop_map(Step::Start),
+        5 => (any::<usize>(), 0..4u8).prop_map(|(at, how)| Step::End(at, how)),
+        2 => (1..5000u64).prop_map(Step::Move),
+        3 => (1..20 * MINUTE_MS).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// A slow model of the schedule: the files that wait, those that are delayed, and those in progress.
+#[derive(Default)]
+struct Model {
+    waiting: BTreeMap<String, Task>,
+    delayed: BTreeMap<String, (u64, Task)>,
+    running: BTreeMap<String, Task>,
+    relisted: BTreeMap<String, Task>,
+}
+
+impl Model {
+    fn list(&mut self, tasks: &[Task]) {
+        let (delayed, running) = (std::mem::take(&mut self.delayed), &self.running);
+        (self.waiting, self.relisted) = Default::default();
+        for task in tasks {
+            match delayed.get(&task.path) {
+                _ if running.contains_key(&task.path) => {
+                    self.relisted.insert(task.path.clone(), task.clone())
+                }
+                Some((until_ms, old)) if version(old) == version(task) => {
+                    self.delayed.insert(task.path.clone(), (*until_ms, task.clone()));
+                    None
+                }
+                _ => self.waiting.insert(task.path.clone(), task.clone()),
+            };
+        }
+    }
+
+    fn wake(&mut self, now_ms: u64) {
+        let is_due = |(until_ms, _): &(u64, Task)| *until_ms <= now_ms;
+        let due: Vec<String> =
+            self.delayed.iter().filter(|(_, it)| is_due(it)).map(|(path, _)| path.clone()).collect();
+        for path in due {
+            let (_, task) = self.delayed.remove(&path).expect("it is delayed");
+            self.waiting.insert(path, task);
+        }
+    }
+
+    /// Returns the most urgent file that may start.
+    fn first(&self, hold: &Hold) -> Option<&Task> {
+        let may_start = |task: &&Task| hold.why(task.urgency).is_none();
+        let rank = |task: &&Task| (task.urgency, task.modified_ms, task.path.clone());
+        self.waiting.values().filter(may_start).min_by_key(rank)
+    }
+}
+
+fn ending(how: u8, now_ms: u64) -> Ending {
+    match how {
+        0 => Ending::Done,
+        1 => Ending::Held,
+        2 => Ending::Later { until_ms: now_ms + 7 * MINUTE_MS, why: "new".to_owned() },
+        _ => Ending::Failed("full".to_owned()),
+    }
+}
+
+proptest! {
+    /// The order, the number of files in progress, the delays and the rate, whatever happens.
+    #[test]
+    fn the_schedule_is_that_of_the_model(steps in steps(), at_once in 1..4usize) {
+        const RATE: u64 = 1000;
+        let (mut schedule, mut model) = (schedule(at_once, Some(RATE)), Model::default());
+        let (mut now_ms, mut moved, mut first_ms) = (MINUTE_MS, 0, None);
+        for step in steps {
+            match step {
+                Step::List(files) => {
+                    let by_path: BTreeMap<u8, Task> = files
+                        .into_iter()
+                        .map(|(path, urgency, at)| (path, task(&format!("/{path}"), URGENCIES[urgency], at)))
+                        .collect();
+                    let tasks: Vec<Task> = by_path.into_values().collect();
+                    model.list(&tasks);
+                    schedule.take_listing(None, tasks);
+                }
+                Step::Start(hold) => {
+                    let why = String::new;
+                    let hold = [Hold::None, Hold::Background(why()), Hold::All(why())][usize::from(hold)].clone();
+                    model.wake(now_ms);
+                    let is_full = model.running.len() >= at_once;
+                    let expected = model.first(&hold).filter(|_| !is_full).cloned();
+                    prop_assert_eq!(schedule.next(now_ms, &hold), expected.clone());
+                    if let Some(task) = expected {
+                        model.waiting.remove(&task.path);
+                        model.running.insert(task.path.clone(), task);
+                    }
+                }
+                Step::End(at, how) => {
+                    let Some(path) = model.running.keys().nth(at % model.running.len().max(1)).cloned() else { continue };
+                    let (task, ending) = (model.running.remove(&path).expect("running"), ending(how, now_ms));
+                    let relisted = model.relisted.remove(&path);
+                    let changed = relisted.filter(|new| version(new) != version(&task));
+                    schedule.handle_end(&path, ending.clone(), now_ms);
+                    let until_ms = schedule.delayed.get(&path).map(|delayed| delayed.until_ms);
+                    match (changed, ending) {
+                        (Some(new), _) => drop(model.waiting.insert(path, new)),
+                        (None, Ending::Done) => prop_assert_eq!(until_ms, None),
+                        (None, Ending::Held) => drop(model.waiting.insert(path, task)),
+                        (None, Ending::Later { .. } | Ending::Failed(_)) => {
+                            let until_ms = until_ms.expect("it is delayed");
+                            prop_assert!(until_ms >= now_ms + RETRY_FIRST_MS);
+                            model.delayed.insert(path, (until_ms, task));
+                        }
+                    }
+                }
+                Step::Move(bytes) if schedule.ready_ms() <= now_ms => {
+                    let since_ms = now_ms - *first_ms.get_or_insert(now_ms);
+                    prop_assert!(moved * 1000 <= RATE * since_ms + 1000 * RATE, "{moved} bytes in {since_ms} ms");
+                    schedule.note_moved(bytes, now_ms);
+                    moved += bytes;
+                }
+                Step::Move(_) => {}
+                Step::Wait(ms) => now_ms += ms,
+            }
+            let total = schedule.backlog(now_ms).total().files as usize;
+            prop_assert_eq!(total, model.waiting.len() + model.running.len());
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! Evaluates policies steadily: lists files, and has them encoded one after the other, as long as this coordinator is in
+//! charge and nothing more important is going on.
+//!
+//! The namespace of HDFS is the only record (`docs/decisions/0058`), so this task may end at any time. It uses a JVM of its
+//! own: reading and writing of data must not delay queries for lost blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Goal, Policies, Stop, is_within};
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use tokio::time::sleep;
+
+use super::encoding_state::Changed;
+use super::open::Attachment;
+use super::state::HdfsSystem;
+use crate::namenode::NameNodeSettings;
+use crate::raid::by_helpers::HelperParity;
+use crate::raid::changes::now_ms;
+use crate::raid::choosing::Encodings;
+use crate::raid::driving::{Driver, Errand, Outcome, Pace, Pending, TERM_BITS, term};
+use crate::raid::policy_file::PolicyFile;
+use crate::raid::schedule::{Ending, Hold, Limits, Schedule, Task, Urgency};
+use crate::raid::{RaidFile, RaidNameNode};
+
+/// The interval between two looks at the state of the work.
+const TICK: Duration = Duration::from_secs(2);
+/// The longest pause between two looks at whether work has to stop.
+const LOOK_MS: u64 = 2_000;
+/// After this time without a change, a draft of another program counts as left behind.
+const ABANDONED_MS: u64 = 10 * 60_000;
+/// The wait before another look at a file that should not be encoded now.
+const UNFIT_MS: u64 = 6 * 3_600_000;
+/// The pause after a listing that failed.
+const LIST_AGAIN_MS: u64 = 60_000;
+/// Listings that changes cause are at least this part of the interval apart.
+const EARLY: u64 = 10;
+/// The name under which problems and remarks are reported.
+const FINDER: &str = "encoding by policies";
+
+/// How files are encoded by policies.
+#[derive(Clone, Debug)]
+pub struct EncodingSettings {
+    /// The file with the policies.
+    pub policies: PathBuf,
+    /// The most bytes that are read and written in a second; `None` without a limit.
+    pub rate: Option<u64>,
+    /// The most files in progress.
+    pub files_at_once: usize,
+    /// The time between two listings of the policies' folders.
+    pub interval: Duration,
+}
+
+/// The state that this task shares with the work on files.
+struct Shared {
+    storage: Weak<HdfsSystem>,
+    schedule: Mutex<Schedule>,
+    /// Whether there are no policies.
+    is_stopped: AtomicBool,
+    /// The files whose work was left to another program.
+    yielded: Mutex<BTreeSet<String>>,
+    term: u64,
+}
+
+/// The evaluation of policies; see the module's documentation.
+struct Evaluation {
+    shared: Arc<Shared>,
+    driver: Arc<Driver>,
+    namenode: RaidNameNode,
+    interval_ms: u64,
+    file: PolicyFile,
+    encodings: Arc<Encodings>,
+    listing: Option<JoinHandle<Result<Found, String>>>,
+    /// The time at which the last full listing ended, and that of the next one.
+    listed_ms: Option<u64>,
+    list_at_ms: u64,
+    /// Why the last listing failed.
+    problem: Option<String>,
+    running: JoinSet<(String, Option<Outcome>)>,
+}
+
+/// The result of a listing.
+struct Found {
+    /// The files that need work, by the paths that were listed.
+    tasks: Vec<(String, Vec<Task>)>,
+    /// The number of blocks on each DataNode.
+    blocks: BTreeMap<String, u64>,
+    is_full: bool,
+}
+
+/// Evaluates policies until the storage is dropped.
+pub(super) async fn watch_policies(
+    storage: Weak<HdfsSystem>,
+    settings: EncodingSettings,
+    namenode: NameNodeSettings,
+) {
+    let Some(system) = storage.upgrade() else { return };
+    let file = PolicyFile::new(settings.policies.clone(), system.attachment.raid.clone());
+    let namenode = RaidNameNode::new(namenode);
+    let maker = system.parity_maker(namenode.clone());
+    drop(system);
+    let mut evaluation = Evaluation::new(storage.clone(), &settings, (namenode, maker), file);
+    loop {
+        sleep(TICK).await;
+        let Some(system) = storage.upgrade() else { return };
+        evaluation.step(&system).await;
+    }
+}
+
+impl HdfsSystem {
+    /// Returns the maker of parity: the helpers, or the JVM where they cannot.
+    fn parity_maker(&self, jvm: RaidNameNode) -> HelperParity {
+        let tell = |path: &str, what: &dyn std::fmt::Display| tracing::info!("{path}: {what}");
+        let Attachment { helpers, pushes, .. } = &self.attachment;
+        HelperParity::new(jvm, Arc::clone(&self.rebuilder), Box::new(tell), helpers.clone(), *pushes)
+    }
+}
+
+impl Evaluation {
+    fn new(
+        storage: Weak<HdfsSystem>,
+        settings: &EncodingSettings,
+        (namenode, maker): (RaidNameNode, HelperParity),
+        file: PolicyFile,
+    ) -> Self {
+        let limits = Limits { files_at_once: settings.files_at_once, rate: settings.rate };
+        let schedule = Mutex::new(Schedule::new(limits));
+        let (is_stopped, yielded) = (AtomicBool::new(true), Mutex::default());
+        let shared = Arc::new(Shared { storage, schedule, is_stopped, yielded, term: term() });
+        let tell = |path: &str, what: &dyn std::fmt::Display| tracing::debug!("{path}: {what}");
+        let driver = Driver::new(namenode.clone(), Arc::clone(&shared) as Arc<dyn Pace>, tell);
+        let driver = driver.with_maker(Arc::new(maker));
+        Self {
+            shared,
+            driver: Arc::new(driver),
+            namenode,
+            interval_ms: settings.interval.as_millis() as u64,
+            file,
+            encodings: Arc::new(Encodings::of(&Policies::none())),
+            listing: None,
+            listed_ms: None,
+            list_at_ms: 0,
+            problem: None,
+            running: JoinSet::new(),
+        }
+    }
+
+    async fn step(&mut self, system: &Arc<HdfsSystem>) {
+        self.read_policies();
+        self.take_ends();
+        let hold = system.hold();
+        self.take_listing().await;
+        if let (Some(policies), false) = (self.file.policies().cloned(), matches!(hold, Hold::All(_))) {
+            self.list_if_due(system, policies);
+            self.start(&hold);
+        }
+        self.report(system, &hold);
+    }
+
+    /// Reads the policies. Other policies take effect at once, except for files in progress. Without policies, these
+    /// are left as they are.
+    fn read_policies(&mut self) {
+        let read = std::fs::read_to_string(self.file.path()).map_err(|error| error.to_string());
+        if !self.file.take(read) {
+            return;
+        }
+        let none = Policies::none();
+        let policies = self.file.policies().map_or(&none, |policies| policies);
+        self.encodings = Arc::new(Encodings::of(policies));
+        self.shared.is_stopped.store(self.file.policies().is_none(), Ordering::Relaxed);
+        if let Some(listing) = self.listing.take() {
+            listing.abort();
+        }
+        self.shared.schedule().forget();
+        (self.listed_ms, self.list_at_ms, self.problem) = (None, 0, None);
+    }
+
+    /// Takes the ends of the work on files.
+    fn take_ends(&mut self) {
+        while let Some(ended) = self.running.try_join_next() {
+            let (path, outcome) = ended.expect("no task panics or is cancelled");
+            let has_yielded = self.shared.yielded().remove(&path);
+            let now_ms = now_ms();
+            self.shared.schedule().handle_end(&path, ending(outcome, has_yielded, now_ms), now_ms);
+        }
+    }
+
+    /// Takes the result of a listing that has ended.
+    async fn take_listing(&mut self) {
+        if !self.listing.as_ref().is_some_and(JoinHandle::is_finished) {
+            return;
+        }
+        let ended = self.listing.take().expect("there is one").await;
+        let found = ended.unwrap_or_else(|error| Err(error.to_string()));
+        let now_ms = now_ms();
+        let Found { tasks, blocks, is_full } = match found {
+            Ok(found) => found,
+            Err(why) => {
+                self.problem = Some(why);
+                self.list_at_ms = now_ms + LIST_AGAIN_MS.min(self.interval_ms);
+                return;
+            }
+        };
+        let mut schedule = self.shared.schedule();
+        if is_full {
+            schedule.take_listing(None, tasks.into_iter().flat_map(|(_, tasks)| tasks).collect());
+            drop(schedule);
+            self.driver.note_blocks(blocks);
+            (self.listed_ms, self.list_at_ms, self.problem) = (Some(now_ms), now_ms + self.interval_ms, None);
+        } else {
+            tasks.into_iter().for_each(|(path, tasks)| schedule.take_listing(Some(&path), tasks));
+        }
+    }
+
+    /// Lists the policies' folders if that is due, or else the files that have changed.
+    fn list_if_due(&mut self, system: &Arc<HdfsSystem>, policies: Arc<Policies>) {
+        if self.listing.is_some() {
+            return;
+        }
+        let is_short = self.shared.schedule().is_short();
+        let changed = {
+            let schedule = self.shared.schedule();
+            system.state().encoding.take_changed(|path| schedule.urgency_of(path).is_some())
+        };
+        let roots = self.encodings.roots();
+        let Changed { paths, everything } = changed;
+        let is_above = |path: &String| roots.iter().any(|root| root != path && is_within(root, path));
+        let (above, mut inside): (Vec<String>, Vec<String>) = paths.into_iter().partition(is_above);
+        inside.retain(|path| roots.iter().any(|root| is_within(path, root)));
+        if everything || is_short || !above.is_empty() {
+            let soon_ms = self.listed_ms.map_or(0, |listed_ms| listed_ms + self.interval_ms / EARLY);
+            self.list_at_ms = self.list_at_ms.min(soon_ms);
+        }
+        let is_full = now_ms() >= self.list_at_ms;
+        let paths = if is_full { roots } else { inside };
+        if paths.is_empty() && !is_full {
+            return;
+        }
+        let covered = system.attachment.paths.clone();
+        let find =
+            find(self.namenode.clone(), Arc::clone(&self.encodings), policies, covered, paths, is_full);
+        self.listing = Some(tokio::spawn(find));
+    }
+
+    /// Starts the work on as many files as possible.
+    fn start(&mut self, hold: &Hold) {
+        loop {
+            let Some(task) = self.shared.schedule().next(now_ms(), hold) else { return };
+            let (driver, path) = (Arc::clone(&self.driver), task.path.clone());
+            let errand = errand(&task, self.shared.term);
+            self.running.spawn(async move { (path, driver.drive(errand).await) });
+        }
+    }
+
+    fn report(&self, system: &HdfsSystem, hold: &Hold) {
+        let now_ms = now_ms();
+        let backlog = self.shared.schedule().backlog(now_ms);
+        let listed = self.listed_ms.map(|listed_ms| now_ms.saturating_sub(listed_ms));
+        let remarks = match self.file.policies() {
+            Some(_) => backlog.remarks(hold, listed),
+            None => Vec::new(),
+        };
+        let listing = self.problem.iter().map(|why| {
+            format!("the folders of policies cannot be listed, so files are not encoded; this will be tried again: {why}")
+        });
+        let troubles =
+            self.file.problem().map(str::to_owned).into_iter().chain(listing).chain(backlog.troubles());
+        let troubles = troubles.collect();
+        let mut state = system.state();
+        state.note_remarks(FINDER, remarks);
+        state.note_troubles(FINDER, troubles);
+    }
+}
+
+/// Lists these paths, and returns the files there that need work. `covered` are the folders whose files the coordinator
+/// repairs.
+async fn find(
+    namenode: RaidNameNode,
+    encodings: Arc<Encodings>,
+    policies: Arc<Policies>,
+    covered: Vec<String>,
+    paths: Vec<String>,
+    is_full: bool,
+) -> Result<Found, String> {
+    let missing = namenode.missing(&paths).await.map_err(|error| error.to_string())?;
+    let (mut tasks, mut blocks) = (Vec::new(), BTreeMap::<String, u64>::new());
+    for path in paths {
+        if missing.contains(&path) {
+            tasks.push((path, Vec::new()));
+            continue;
+        }
+        let listing =
+            namenode.listing_with(&path, &policies, &|_| {}).await.map_err(|error| error.to_string())?;
+        let (encodings, policies, covered) = (Arc::clone(&encodings), Arc::clone(&policies), covered.clone());
+        let survey = move || {
+            let survey = hdfs_raid::survey(&listing, &policies, now_ms());
+            let is_covered = |path: &str| covered.iter().any(|folder| is_within(path, folder));
+            (encodings.tasks(&survey, &listing, is_covered), DataNodes::of(&listing).blocks())
+        };
+        let (found, on_nodes) = spawn_blocking(survey).await.map_err(|error| error.to_string())?;
+        tasks.push((path, found));
+        for (address, count) in on_nodes {
+            *blocks.entry(address).or_default() += count;
+        }
+    }
+    Ok(Found { tasks, blocks, is_full })
+}
+
+/// Returns the work on a file.
+fn errand(task: &Task, term: u64) -> Errand {
+    let encoding = &task.encoding;
+    let (codec, policy) = (encoding.codec.clone(), encoding.policy.clone());
+    let goal =
+        Goal::Encoded { replication: policy.replication, parity_replication: policy.parity_replication };
+    let drive = Drive::new(codec.clone(), encoding.tolerated, goal, term);
+    Errand { file: RaidFile { path: task.path.clone(), codec, policy: Some(policy) }, drive }
+}
+
+/// Returns how the work on a file has ended; `None` stands for work that was interrupted.
+fn ending(outcome: Option<Outcome>, has_yielded: bool, now_ms: u64) -> Ending {
+    let later = |ms: u64, why: &str| Ending::Later { until_ms: now_ms + ms, why: why.to_owned() };
+    let others = || later(ABANDONED_MS, "another program encodes them");
+    let Some(Outcome { result, .. }) = outcome else {
+        return if has_yielded { others() } else { Ending::Held };
+    };
+    match result {
+        Ok(End::Encoded | End::Plain | End::SourceMissing) => Ending::Done,
+        Ok(End::Unfit(Exclusion::TooNew { age, least })) => {
+            later(least.saturating_sub(age).as_millis() as u64 + LOOK_MS, "they were modified recently")
+        }
+        Ok(End::Unfit(why)) => later(UNFIT_MS, &why.to_string()),
+        Ok(End::Superseded) => others(),
+        Ok(end) => Ending::Failed(end.to_string()),
+        // The reason holds all files, and is reported by the queries that fail too.
+        Err(Stop::Unavailable(_)) => Ending::Held,
+        Err(stop) => Ending::Failed(stop.to_string()),
+    }
+}
+
+/// Whether another program is making parity in a draft. `ours` is a term of this program.
+fn is_of_others(draft: &Draft, ours: u64, now_ms: u64) -> bool {
+    let begun_ms = draft.name.term >> TERM_BITS;
+    let changed_ms = draft.files.iter().map(|file| file.file.modified_ms).max().unwrap_or(0);
+    begun_ms != ours >> TERM_BITS && begun_ms.max(changed_ms).saturating_add(ABANDONED_MS) > now_ms
+}
+
+impl Shared {
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn yielded(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.yielded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the time after which a look at this file may follow; `None` if its work stops. Files without enough
+    /// redundancy do not wait for the rate.
+    fn ready_ms(&self, path: &str) -> Option<u64> {
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return None;
+        }
+        let hold = self.storage.upgrade()?.hold();
+        let schedule = self.schedule();
+        let urgency = schedule.urgency_of(path)?;
+        if hold.why(urgency).is_some() {
+            return None;
+        }
+        Some(if urgency == Urgency::Unsafe { 0 } else { schedule.ready_ms() })
+    }
+}
+
+impl Pace for Shared {
+    fn ready<'a>(&'a self, path: &'a str) -> Pending<'a, bool> {
+        Box::pin(async move {
+            loop {
+                let Some(ready_ms) = self.ready_ms(path) else { return false };
+                let wait_ms = ready_ms.saturating_sub(now_ms());
+                if wait_ms == 0 {
+                    return true;
+                }
+                sleep(Duration::from_millis(wait_ms.min(LOOK_MS))).await;
+            }
+        })
+    }
+
+    fn accepts(&self, path: &str, facts: &Facts) -> bool {
+        let is_free = !facts.drafts.iter().any(|draft| is_of_others(draft, self.term, now_ms()));
+        if !is_free {
+            self.yielded().insert(path.to_owned());
+        }
+        is_free
+    }
+
+    fn note_moved(&self, bytes: u64) {
+        self.schedule().note_moved(bytes, now_ms());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hdfs_raid::{DraftName, File, MarkedFile, Marks, Refusal, Storing, Trouble, Waiting};
+
+    use super::*;
+
+    const NOW_MS: u64 = 1 << 41;
+
+    fn outcome(result: Result<End, Stop>) -> Option<Outcome> {
+        Some(Outcome { path: "/a".to_owned(), result })
+    }
+
+    #[test]
+    fn ends_that_leave_a_file_as_it_is_are_no_failures() {
+        let end = |end| ending(outcome(Ok(end)), false, NOW_MS);
+        assert_eq!([end(End::Encoded), end(End::SourceMissing)], [Ending::Done, Ending::Done]);
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        let young = end(End::Unfit(Exclusion::TooNew { age: hours(1), least: hours(24) }));
+        let until_ms = NOW_MS + 23 * 3_600_000 + LOOK_MS;
+        assert_eq!(young, Ending::Later { until_ms, why: "they were modified recently".to_owned() });
+        assert!(matches!(end(End::Unfit(Exclusion::Undone)), Ending::Later { .. }));
+        assert!(matches!(end(End::Occupied { inode: 7 }), Ending::Failed(_)));
+    }
+
+    #[test]
+    fn interrupted_work_continues_and_work_of_others_is_left_alone() {
+        assert_eq!(ending(None, false, NOW_MS), Ending::Held);
+        let others =
+            Ending::Later { until_ms: NOW_MS + ABANDONED_MS, why: "another program encodes them".to_owned() };
+        assert_eq!(ending(None, true, NOW_MS), others);
+        assert_eq!(ending(outcome(Ok(End::Superseded)), false, NOW_MS), others);
+        let stop = |stop| ending(outcome(Err(stop)), false, NOW_MS);
+        assert_eq!(stop(Stop::Unavailable(Trouble::SafeMode)), Ending::Held);
+        let full = Stop::Refused { action: None, kind: Refusal::Space, text: "full".to_owned() };
+        assert_eq!(stop(full), Ending::Failed("look at the file: full".to_owned()));
+        assert!(matches!(stop(Stop::Stalled(Waiting::Repair)), Ending::Failed(_)));
+    }
+
+    #[test]
+    fn drafts_of_others_are_respected_until_nothing_changes_them() {
+        let ours = NOW_MS << TERM_BITS | 77;
+        let draft = |term: u64, written_ms: Option<u64>| {
+            let file = |modified_ms| File {
+                inode: 1,
+                path: "/t/0-0".to_owned(),
+                bytes: 0,
+                block_bytes: 512,
+                replication: 1,
+                modified_ms,
+                storing: Storing::Replicated,
+                is_open: false,
+                blocks: Vec::new(),
+            };
+            let files = written_ms.map(|ms| MarkedFile { file: file(ms), marks: Marks::default() });
+            let name = DraftName { inode: 1, modified_ms: 2, term };
+            Draft { path: "/t".to_owned(), name, files: files.into_iter().collect() }
+        };
+        let is_of_others = |draft: &Draft, now_ms| is_of_others(draft, ours, now_ms);
+        assert!(!is_of_others(&draft(ours, None), NOW_MS) && !is_of_others(&draft(ours + 2, None), NOW_MS));
+        let others = (NOW_MS + 1000) << TERM_BITS | 5;
+        assert!(is_of_others(&draft(others, None), NOW_MS + 2000));
+        assert!(!is_of_others(&draft(others, None), NOW_MS + 1000 + ABANDONED_MS));
+        let written_ms = NOW_MS + ABANDONED_MS;
+        assert!(is_of_others(&draft(others, Some(written_ms)), written_ms + 1000));
+        assert!(!is_of_others(&draft(1, Some(0)), NOW_MS), "an old term is no time");
+    }
+}
