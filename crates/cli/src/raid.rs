@@ -3,9 +3,11 @@
 
 #[cfg(test)]
 mod doubles;
+mod encoder;
 mod findings;
 mod fsck;
 mod outcomes;
+mod rebuilding;
 mod status;
 mod steps;
 
@@ -24,6 +26,7 @@ use crate::answer::Answer;
 use crate::failure::Failure;
 use crate::format::{count, size, table};
 
+pub use encoder::{Encoder, EncoderArgs};
 use findings::{left_out, left_out_text, listed};
 pub use fsck::{RaidFsckArgs, fsck};
 pub use status::{RaidStatusArgs, status};
@@ -40,7 +43,7 @@ pub enum RaidAction {
     Plan(RaidPlanArgs),
     /// Encode files as policies require, and lower their replication once the parity was checked
     #[command(after_help = "Example: mend raid encode /warehouse --policy raid.toml")]
-    Encode(RaidStepsArgs),
+    Encode(RaidEncodeArgs),
     /// Undo the encoding of files: raise their replication, and then remove their parity
     #[command(after_help = "Example: mend raid undo /warehouse/a --policy raid.toml")]
     Undo(RaidStepsArgs),
@@ -69,6 +72,14 @@ pub struct RaidStepsArgs {
     /// Only show the calls, one by one; changes nothing
     #[arg(long)]
     pub dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct RaidEncodeArgs {
+    #[command(flatten)]
+    pub steps: RaidStepsArgs,
+    #[command(flatten)]
+    pub encoder: EncoderArgs,
 }
 
 /// Implements `mend raid plan`. `is_detailed` prints every path and stripe.

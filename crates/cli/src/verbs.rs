@@ -12,7 +12,7 @@ use crate::args::{AttachTo, CatalogAction, Cli, Format, HelperArgs, NodeAction, 
 use crate::failure::Failure;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
-use crate::raid::{Direction, RaidAction};
+use crate::raid::{Direction, Encoder, RaidAction};
 use crate::repairs::Detail;
 use crate::{
     blocks, catalogs, cluster_folder, compare, daemons, files, history, network, nodes, plans, raid,
@@ -52,10 +52,12 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
         Verb::Catalog(CatalogAction::Rebuild { wait }) => catalogs::rebuild(open(folder)?, wait).await,
         Verb::Raid(RaidAction::Plan(args)) => raid::plan(&open(folder)?, &args, detail.stripes).await,
         Verb::Raid(RaidAction::Encode(args)) => {
-            raid::steps(&open(folder)?, &args, Direction::Encode, detail.stripes).await
+            let cluster = open(folder)?;
+            let encoder = Encoder::of(&cluster, &args.encoder, || user(&cluster, member))?;
+            raid::steps(&cluster, &args.steps, (Direction::Encode, encoder), detail.stripes).await
         }
         Verb::Raid(RaidAction::Undo(args)) => {
-            raid::steps(&open(folder)?, &args, Direction::Undo, detail.stripes).await
+            raid::steps(&open(folder)?, &args, (Direction::Undo, Encoder::Jvm), detail.stripes).await
         }
         Verb::Raid(RaidAction::Status(args)) => raid::status(&open(folder)?, &args, detail.stripes).await,
         Verb::Raid(RaidAction::Fsck(args)) => raid::fsck(&open(folder)?, &args, detail.stripes).await,

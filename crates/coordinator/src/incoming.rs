@@ -1,5 +1,7 @@
 //! Input of the thread that owns the coordinator's state, and the queue before it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use cluster::Role;
@@ -43,6 +45,8 @@ const EVENTS_WAITING: usize = 1024;
 pub(crate) struct Events {
     queue: mpsc::Sender<(Instant, Incoming)>,
     wait_seconds: Histogram,
+    /// The number of the next request. Requests of all askers have different numbers.
+    next_request: Arc<AtomicU64>,
 }
 
 /// The receiving side of the queue of events.
@@ -60,7 +64,7 @@ pub(crate) fn event_queue() -> (Events, EventQueue) {
     let (sender, receiver) = mpsc::channel(EVENTS_WAITING);
     let wait_seconds = event_seconds();
     (
-        Events { queue: sender, wait_seconds: wait_seconds.clone() },
+        Events { queue: sender, wait_seconds: wait_seconds.clone(), next_request: Arc::default() },
         EventQueue { queue: receiver, wait_seconds },
     )
 }
@@ -86,6 +90,11 @@ impl Events {
         let _ = self.queue.try_send((Instant::now(), Incoming::Stop));
     }
 
+    /// Returns a number that no other request has.
+    pub(crate) fn next_request(&self) -> RequestId {
+        RequestId(self.next_request.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// Returns the number of events that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
@@ -103,5 +112,19 @@ impl EventQueue {
         let (sent, incoming) = self.queue.recv().await?;
         self.wait_seconds.observe(sent.elapsed().as_secs_f64());
         Some(incoming)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The API, the listener for metrics and the store ask with clones of one queue.
+    #[test]
+    fn requests_of_different_askers_have_different_numbers() {
+        let (events, _queue) = event_queue();
+        let other = events.clone();
+        let numbers = [&events, &other, &events].map(Events::next_request);
+        assert_eq!(numbers, [0, 1, 2].map(RequestId));
     }
 }

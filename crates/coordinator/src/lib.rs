@@ -19,6 +19,7 @@ mod inbox;
 mod incoming;
 mod inventories;
 mod metrics;
+pub mod rebuilding;
 mod server;
 mod storage;
 

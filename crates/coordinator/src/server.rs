@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -15,11 +16,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::api::ApiServer;
+use crate::api::asking::Asking;
 use crate::config::CoordinatorConfig;
 use crate::connections::ControlServer;
 use crate::driver::{Driver, unix_ms};
 use crate::incoming::{EventQueue, Events, Incoming, event_queue, event_seconds};
 use crate::metrics::{self, Load};
+use crate::rebuilding::OwnRebuilder;
 use crate::storage::StorageThread;
 use control::{Control, Event, HealPolicy, Now, Opened, Settings};
 
@@ -239,6 +242,7 @@ fn start_core(
     if cluster.encrypts_data_edges() {
         core.handle(Event::EncryptEdges, Now { unix_ms: unix_ms(), ..Now::default() });
     }
+    storage.rebuild_through(Arc::new(OwnRebuilder::new(Asking::new(load.events.clone()))));
     let storage = StorageThread::start(storage, term, load.events.clone()).map_err(RunError::Thread)?;
     let (end, ended) = oneshot::channel();
     let event_seconds = load.event_seconds.clone();

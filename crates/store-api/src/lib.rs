@@ -12,6 +12,8 @@
 //! | [`Files`] | files that are put through Mend | `dir` |
 //! | [`Records`] | nodes, repair queue, pending removals, counters | redb in `dir`; etcd may follow |
 //!
+//! A store may also [describe](DescribedStripe) stripes outside its catalog, and have a [`Rebuilder`] make blocks of them.
+//!
 //! A [`Storage`] combines the three: any catalog, with or without files, over any records. A [`StorePolicy`]
 //! describes how one kind of store differs from the others. `crates/stores/tests/toy` is a complete store in
 //! one file.
@@ -19,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod described;
 mod digest;
 mod ends;
 mod eras;
@@ -34,6 +37,9 @@ mod unproven;
 mod writes;
 
 pub use blocks::{BlockError, BlockList, BlockReader, Blocks, ProcessError};
+pub use described::{
+    DescribedBlock, DescribedStripe, LateRebuilder, Rebuild, RebuildError, Rebuilder, Rebuilt,
+};
 pub use digest::{BlockHash, DIGEST_KIND};
 pub use ends::{
     BlockWriter, Delivery, HandOver, HandOverTerms, Intake, Later, Publish, ReadBack, Sinks, Sources,

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::Value;
 
 use crate::{
-    CatalogError, Done, FileWrite, NodeRecord, OpenError, RecordWrite, StoreChange, StoreError, StripeRecord,
-    StripeWrite, Term, Write,
+    CatalogError, Done, FileWrite, NodeRecord, OpenError, Rebuilder, RecordWrite, StoreChange, StoreError,
+    StripeRecord, StripeWrite, Term, Write,
 };
 
 /// Callback for the outcome of a write that was begun.
@@ -80,6 +80,12 @@ pub trait Catalog: Send {
 
     /// Waits until `listener` has received all changes so far.
     fn flush(&self) {}
+
+    /// Gives the store a way to have helpers rebuild blocks of stripes that it
+    /// [describes](crate::DescribedStripe). Called once, after the coordinator has read the catalog.
+    fn rebuild_through(&mut self, rebuilder: Arc<dyn Rebuilder>) {
+        drop(rebuilder);
+    }
 }
 
 /// Files that are put, read and removed through Mend. Only stores that own their files implement this trait.
@@ -220,6 +226,10 @@ impl<T: Catalog + ?Sized> Catalog for Arc<Mutex<T>> {
 
     fn flush(&self) {
         locked(self).flush();
+    }
+
+    fn rebuild_through(&mut self, rebuilder: Arc<dyn Rebuilder>) {
+        locked(self).rebuild_through(rebuilder);
     }
 }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::Value;
 
 use crate::{
-    Catalog, CatalogError, Done, FileWrite, Files, Listener, OpenError, RecordWrite, Records, Reply,
-    Snapshot, StoreChange, StoreError, StorePolicy, StripeRecord, Term, Transaction, Write,
+    Catalog, CatalogError, Done, FileWrite, Files, Listener, OpenError, Rebuilder, RecordWrite, Records,
+    Reply, Snapshot, StoreChange, StoreError, StorePolicy, StripeRecord, Term, Transaction, Write,
 };
 
 /// Records that the storage shares with a catalog, which adds records of its own.
@@ -205,6 +205,11 @@ impl Storage {
     /// See [`Catalog::listen`].
     pub fn listen(&mut self, listener: Listener) {
         self.catalog.listen(listener);
+    }
+
+    /// See [`Catalog::rebuild_through`].
+    pub fn rebuild_through(&mut self, rebuilder: Arc<dyn Rebuilder>) {
+        self.catalog.rebuild_through(rebuilder);
     }
 
     /// See [`Records::snapshot`].

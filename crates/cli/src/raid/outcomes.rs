@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hdfs_raid::{DataNodes, End, Refusal, Stop, Waiting};
 use serde_json::{Value, json};
 use stores::RaidNameNode;
-use stores::raid::{self, Driver, Errand, Outcome, Unpaced};
+use stores::raid::{self, Driver, Errand, Outcome, ParityMaker, Unpaced};
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure, say};
@@ -17,16 +17,22 @@ use crate::interrupt::interrupted;
 /// The most files in progress. Most of them wait for heartbeats of DataNodes.
 const FILES_AT_ONCE: usize = 8;
 
-/// Carries out the calls for all files. `nodes` counts the blocks of the whole listing.
+/// Carries out the calls for all files. `maker` makes the parity; without one, the JVM does. `nodes` counts the blocks of
+/// the whole listing.
 ///
 /// # Errors
 /// [`Failure`] if the user interrupts the command. Failures of single files are outcomes.
 pub async fn carry_out(
     namenode: RaidNameNode,
+    maker: Option<Arc<dyn ParityMaker>>,
     nodes: &DataNodes,
     errands: Vec<Errand>,
 ) -> Result<Vec<Outcome>, Failure> {
     let driver = Driver::new(namenode, Arc::new(Unpaced), |path, what| tell(path, what));
+    let driver = match maker {
+        Some(maker) => driver.with_maker(maker),
+        None => driver,
+    };
     driver.note_blocks(nodes.blocks());
     let (all, mut outcomes) = (errands.len(), Vec::new());
     let is_interrupted = tokio::select! {
@@ -46,7 +52,7 @@ pub async fn carry_out(
 }
 
 /// Prints a line about a file.
-fn tell(path: &str, what: impl std::fmt::Display) {
+pub fn tell(path: &str, what: impl std::fmt::Display) {
     say(&printable(&format!("{path}: {what}")));
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use stores::raid::{self, Errand};
 use stores::{RaidFile, RaidNameNode};
 
+use super::encoder::Encoder;
 use super::findings::listed;
 use super::{RaidStepsArgs, now_ms, outcomes, policies};
 use crate::answer::Answer;
@@ -46,7 +47,7 @@ struct Candidate<'a> {
 pub async fn steps(
     cluster: &Cluster,
     args: &RaidStepsArgs,
-    direction: Direction,
+    (direction, encoder): (Direction, Encoder),
     is_detailed: bool,
 ) -> Result<Answer, Failure> {
     let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
@@ -73,7 +74,8 @@ pub async fn steps(
         Direction::Encode => End::Encoded,
         Direction::Undo => End::Plain,
     };
-    let done = outcomes::carry_out(namenode, &nodes, errands).await?;
+    let maker = encoder.maker(cluster, &namenode)?;
+    let done = outcomes::carry_out(namenode, maker, &nodes, errands).await?;
     let answer = outcomes::answer(&done, &wanted, &others_text, &others_facts);
     Ok(if needs_attention { answer.or_exit(Exit::Failed) } else { answer })
 }

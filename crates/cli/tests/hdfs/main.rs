@@ -10,6 +10,7 @@ mod mend;
 mod parity;
 mod placement;
 mod raid;
+mod raid_by_helpers;
 mod raid_encoding;
 mod raid_examining;
 mod raid_policies;
@@ -61,6 +62,9 @@ const CASES: &[(&str, Case<World>)] = &[
     ("the_calls_of_an_encoding_are_listed", raid::a_forecast),
     ("a_file_is_encoded_and_replicated_again", raid_encoding::there_and_back),
     ("an_interrupted_encoding_is_continued", raid_encoding::interrupted),
+    ("helpers_make_parity_and_none_receives_a_stripe", raid_by_helpers::pipelined),
+    ("a_helper_is_killed_while_helpers_make_parity", raid_by_helpers::a_helper_killed),
+    ("parity_is_made_without_a_coordinator", raid_by_helpers::without_a_coordinator),
     ("policies_encode_files_without_a_command", raid_policies::by_the_coordinator),
     ("missing_blocks_of_raided_files_are_counted_in_their_status", raid_examining::a_status),
     ("missing_blocks_and_other_parity_of_raided_files_are_named", raid_examining::an_fsck),

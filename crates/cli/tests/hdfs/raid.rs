@@ -193,7 +193,7 @@ fn encode(world: &mut World) -> Vec<u8> {
 
 /// Returns the parity of a file: four blocks for each ten blocks. Blocks that the last stripe lacks are
 /// zeros.
-fn parity_of(content: &[u8]) -> Vec<u8> {
+pub fn parity_of(content: &[u8]) -> Vec<u8> {
     let codec = &Codec::hdfs_raid()[0];
     let code = codec.code.build().expect("a code");
     let stripe = |bytes: &[u8]| {

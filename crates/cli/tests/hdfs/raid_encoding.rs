@@ -11,7 +11,7 @@ use crate::reading::{MEND, read};
 use crate::world::{ALWAYS, NO_REPAIR, World};
 
 /// The block size of the tests' files.
-const BLOCK: usize = 4 << 20;
+pub const BLOCK: usize = 4 << 20;
 
 /// A file is encoded, read while a DataNode is dead, and replicated again.
 pub fn there_and_back(world: &mut World) {
@@ -85,7 +85,7 @@ pub fn interrupted(world: &mut World) {
 }
 
 /// Stores a file with three replicas of each block.
-fn put(world: &mut World, path: &str, bytes: usize) {
+pub fn put(world: &mut World, path: &str, bytes: usize) {
     let folder = path.rsplit_once('/').expect("a path").0;
     world.cluster.console().run(&["dfs", "-mkdir", "-p", folder]);
     world.put(path, bytes);
@@ -93,7 +93,7 @@ fn put(world: &mut World, path: &str, bytes: usize) {
     eventually("all replicas", || holders(world, path).iter().all(|nodes| nodes.len() == 3).then_some(()));
 }
 
-fn policy(mend: &Mend, folder: &str) -> String {
+pub fn policy(mend: &Mend, folder: &str) -> String {
     let path = mend.folder().join("raid.toml");
     let text =
         format!("[[policy]]\nname = \"all\"\npaths = [\"{folder}\"]\ncodec = \"rs\"\nmin_age = \"0s\"\n");
@@ -102,7 +102,7 @@ fn policy(mend: &Mend, folder: &str) -> String {
 }
 
 /// Runs a command that must finish its file; returns its progress lines.
-fn finish(mend: &Mend, verb: &str, folder: &str, policy: &str) -> String {
+pub fn finish(mend: &Mend, verb: &str, folder: &str, policy: &str) -> String {
     let output = mend.run(&["raid", verb, folder, "--policy", policy]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -112,7 +112,7 @@ fn finish(mend: &Mend, verb: &str, folder: &str, policy: &str) -> String {
 }
 
 /// Returns the DataNodes of each block.
-fn holders(world: &mut World, path: &str) -> Vec<Vec<String>> {
+pub fn holders(world: &mut World, path: &str) -> Vec<Vec<String>> {
     let blocks = world.cluster.console().fsck(path).into_iter().flat_map(|file| file.blocks);
     blocks.map(|block| block.replicas.into_iter().map(|(_, address)| address).collect()).collect()
 }
@@ -129,7 +129,7 @@ fn read_degraded(world: &mut World, path: &str, address: &str) {
     world.await_whole();
 }
 
-fn clean_up(world: &mut World, folders: &[&str]) {
+pub fn clean_up(world: &mut World, folders: &[&str]) {
     let words = [&["dfs", "-rm", "-r", "-f", "-skipTrash", "/raidrs", "/tmp/raidrs"], folders].concat();
     world.cluster.console().run(&words);
     folders.iter().for_each(|folder| world.files.forget(&format!("{folder}/file")));

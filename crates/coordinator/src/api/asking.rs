@@ -2,8 +2,6 @@
 //! step for the user.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Json;
@@ -15,13 +13,12 @@ use tokio::sync::oneshot;
 use views::ErrorBody;
 
 use crate::incoming::{Events, Incoming};
-use control::{Command, ErrorKind, Reply, RequestError, RequestId};
+use control::{Command, ErrorKind, Reply, RequestError};
 
 /// A handle for sending commands to the control plane.
 #[derive(Clone)]
 pub(crate) struct Asking {
     events: Events,
-    next: Arc<AtomicU64>,
 }
 
 pub(crate) type Answer<T> = Result<Encoded<T>, ApiError>;
@@ -49,7 +46,7 @@ impl<T> IntoResponse for Encoded<T> {
 
 impl Asking {
     pub(crate) fn new(events: Events) -> Self {
-        Self { events, next: Arc::default() }
+        Self { events }
     }
 
     pub(crate) async fn ask<T: Serialize + Send + 'static, C: Into<Command>>(
@@ -64,7 +61,7 @@ impl Asking {
         &self,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<T, ApiError> {
-        let request = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
+        let request = self.events.next_request();
         let (to, answer) = oneshot::channel();
         let command = Box::new(command(Reply::to(request)).into());
         let asked = Incoming::Asked { request, command, to };

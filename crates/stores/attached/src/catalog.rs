@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use repair::StripeId;
 use store_api::{
-    Answer, Catalog, CatalogError, Done, Listener, RecordWrite, Reply, SharedRecords, Storage, StoreError,
-    StorePolicy, StripeRecord, StripeWrite, Term, Write,
+    Answer, Catalog, CatalogError, Done, Listener, Rebuilder, RecordWrite, Reply, SharedRecords, Storage,
+    StoreError, StorePolicy, StripeRecord, StripeWrite, Term, Write,
 };
 use tokio::runtime::Runtime;
 
@@ -74,6 +74,11 @@ pub trait System: Send + Sync + 'static {
     /// See [`Catalog::unlisted`].
     fn unlisted(&self) -> Option<String> {
         None
+    }
+
+    /// See [`Catalog::rebuild_through`].
+    fn rebuild_through(&self, rebuilder: Arc<dyn Rebuilder>) {
+        drop(rebuilder);
     }
 
     /// Called when the coordinator shuts down: releases all locks and reservations in the store.
@@ -223,5 +228,9 @@ impl<S: System> Catalog for AttachedCatalog<S> {
 
     fn flush(&self) {
         self.teller.flush();
+    }
+
+    fn rebuild_through(&mut self, rebuilder: Arc<dyn Rebuilder>) {
+        self.system.rebuild_through(rebuilder);
     }
 }

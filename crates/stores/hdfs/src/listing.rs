@@ -39,10 +39,30 @@ pub struct Listing {
     pub edits: Edits,
     /// Mend's attributes of the files that were asked about.
     pub attributes: Vec<Attribute>,
-    /// Whether parity is that of the data, if this was asked.
-    pub(crate) proof: Option<bool>,
+    /// The results of a change of HDFS.
+    pub(crate) changed: Changed,
     /// The files with the replicas of their blocks, if the query asked for them; without DataNodes.
     pub(crate) raid: hdfs_raid::Listing,
+}
+
+/// The results of a change of HDFS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// Whether parity is that of the data, if this was asked.
+    pub proof: Option<bool>,
+    /// The files and blocks that were reserved, in the order of the request.
+    pub reserved: Vec<Reservation>,
+}
+
+/// A file of one block that has no bytes yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    pub path: String,
+    /// The block's number and generation stamp.
+    pub number: i64,
+    pub stamp: u64,
+    /// Whether DataNodes accept the block only with a token.
+    pub needs_token: bool,
 }
 
 /// The files of a listing, outside of snapshots, with or without groups.
@@ -432,12 +452,13 @@ impl Listing {
             "S" => self.raid.snapshots.push(path(&mut words)?),
             "X" => self.take_attribute(attribute(&mut words)?),
             "P" => {
-                self.proof = match words.next()? {
+                self.changed.proof = match words.next()? {
                     "right" => Some(true),
                     "wrong" => Some(false),
                     _ => return None,
                 };
             }
+            "A" => self.changed.reserved.push(reservation(&mut words)?),
             "k" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: false }),
             "c" => self.take_edit(Edit::Created { path: path(&mut words)?, is_striped: true }),
             "m" => self.take_edit(Edit::Modified(path(&mut words)?)),
@@ -576,6 +597,16 @@ fn attribute(words: &mut SplitAsciiWhitespace<'_>) -> Option<Attribute> {
     Some(Attribute { path, name, value })
 }
 
+fn reservation(words: &mut SplitAsciiWhitespace<'_>) -> Option<Reservation> {
+    let (path, number, stamp) = (path(words)?, number(words)?, number(words)?);
+    let needs_token = match words.next()? {
+        "token" => true,
+        "plain" => false,
+        _ => return None,
+    };
+    Some(Reservation { path, number, stamp, needs_token })
+}
+
 fn index_in_group(text: &str) -> Option<u8> {
     text.parse().ok().filter(|&index: &u8| u16::from(index) < MAX_BLOCKS_IN_GROUP)
 }
@@ -681,6 +712,26 @@ mod tests {
             assert!(
                 rest.groups.iter().all(|group| rest.seen.folders[group.place.expect("told").folder] == "/a")
             );
+        }
+    }
+
+    #[test]
+    fn reserved_blocks_are_parsed() {
+        let mut listing = Listing::default();
+        for line in ["A %2Ft%2F0%2D0 1073741900 1076 plain", "A %2Ft%2F0%2D1 1073741901 1077 token"] {
+            listing.take(line).expect(line);
+        }
+        let reserved = |path: &str, number, stamp, needs_token| Reservation {
+            path: path.to_owned(),
+            number,
+            stamp,
+            needs_token,
+        };
+        let expected =
+            [reserved("/t/0-0", 1_073_741_900, 1076, false), reserved("/t/0-1", 1_073_741_901, 1077, true)];
+        assert_eq!(listing.changed.reserved, expected);
+        for line in ["A %2Ft 1 2", "A %2Ft 1 2 other", "A %2Ft one 2 plain", "A %2Ft 1 2 plain more"] {
+            assert!(listing.take(line).is_err(), "{line}");
         }
     }
 

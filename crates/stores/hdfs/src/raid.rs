@@ -1,8 +1,10 @@
 //! Lists replicated files with all their replicas, for the layout of HDFS-RAID, and changes them.
 
 pub(crate) mod backlog;
+pub(crate) mod by_helpers;
 pub(crate) mod changes;
 pub(crate) mod choosing;
+mod drafts;
 pub(crate) mod driving;
 pub(crate) mod policy_file;
 pub(crate) mod schedule;
@@ -25,6 +27,7 @@ use crate::{
     Standing,
 };
 
+pub use by_helpers::HelperParity;
 pub use changes::RaidFile;
 pub use driving::{Driver, Errand, Outcome, Pace, ParityMaker, Pending, Unpaced, drive_all, term};
 

@@ -66,7 +66,7 @@ impl RaidNameNode {
         let (mut proof, mut first) = (None, None);
         for (call, limit) in calls(file, facts, action, until_ms)? {
             match self.0.change(&call, limit).await.map_err(trouble) {
-                Ok(answer) => proof = answer.proof.or(proof),
+                Ok(answer) => proof = answer.changed.proof.or(proof),
                 Err(trouble) if is_of_one_move(action, &trouble) => drop(first.get_or_insert(trouble)),
                 Err(trouble) => return Err(trouble),
             }
@@ -208,12 +208,12 @@ fn write(file: &RaidFile, facts: &Facts, stripe: usize, blocks: &[NewBlock]) -> 
     Ok(words)
 }
 
-fn source<'a>(file: &RaidFile, facts: &'a Facts) -> Result<&'a File, Trouble> {
+pub(super) fn source<'a>(file: &RaidFile, facts: &'a Facts) -> Result<&'a File, Trouble> {
     let gone = || refused(Refusal::Changed, format!("{} does not exist any more", file.path));
     facts.source.as_ref().map(|found| &found.file).ok_or_else(gone)
 }
 
-fn layout(file: &RaidFile, facts: &Facts) -> Result<Layout, Trouble> {
+pub(super) fn layout(file: &RaidFile, facts: &Facts) -> Result<Layout, Trouble> {
     Layout::of_file(source(file, facts)?, &file.codec).map_err(|why| refused(Refusal::Changed, why))
 }
 
@@ -246,12 +246,12 @@ pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-fn refused(kind: Refusal, text: impl ToString) -> Trouble {
+pub(super) fn refused(kind: Refusal, text: impl ToString) -> Trouble {
     Trouble::Refused { kind, text: text.to_string() }
 }
 
 /// Returns the failure of a query or a change. The JVM's message about a change begins with its kind.
-fn trouble(error: AskError) -> Trouble {
+pub(super) fn trouble(error: AskError) -> Trouble {
     let AskError::Failed(text) = &error else {
         return match error {
             AskError::SafeMode => Trouble::SafeMode,

@@ -15,8 +15,10 @@ use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
 use super::encoding_state::Changed;
+use super::open::Attachment;
 use super::state::HdfsSystem;
 use crate::namenode::NameNodeSettings;
+use crate::raid::by_helpers::HelperParity;
 use crate::raid::changes::now_ms;
 use crate::raid::choosing::Encodings;
 use crate::raid::driving::{Driver, Errand, Outcome, Pace, Pending, TERM_BITS, term};
@@ -97,8 +99,10 @@ pub(super) async fn watch_policies(
 ) {
     let Some(system) = storage.upgrade() else { return };
     let file = PolicyFile::new(settings.policies.clone(), system.attachment.raid.clone());
+    let namenode = RaidNameNode::new(namenode);
+    let maker = system.parity_maker(namenode.clone());
     drop(system);
-    let mut evaluation = Evaluation::new(storage.clone(), &settings, RaidNameNode::new(namenode), file);
+    let mut evaluation = Evaluation::new(storage.clone(), &settings, (namenode, maker), file);
     loop {
         sleep(TICK).await;
         let Some(system) = storage.upgrade() else { return };
@@ -106,11 +110,20 @@ pub(super) async fn watch_policies(
     }
 }
 
+impl HdfsSystem {
+    /// Returns the maker of parity: the helpers, or the JVM where they cannot.
+    fn parity_maker(&self, jvm: RaidNameNode) -> HelperParity {
+        let tell = |path: &str, what: &dyn std::fmt::Display| tracing::info!("{path}: {what}");
+        let Attachment { helpers, pushes, .. } = &self.attachment;
+        HelperParity::new(jvm, Arc::clone(&self.rebuilder), Box::new(tell), helpers.clone(), *pushes)
+    }
+}
+
 impl Evaluation {
     fn new(
         storage: Weak<HdfsSystem>,
         settings: &EncodingSettings,
-        namenode: RaidNameNode,
+        (namenode, maker): (RaidNameNode, HelperParity),
         file: PolicyFile,
     ) -> Self {
         let limits = Limits { files_at_once: settings.files_at_once, rate: settings.rate };
@@ -119,6 +132,7 @@ impl Evaluation {
         let shared = Arc::new(Shared { storage, schedule, is_stopped, yielded, term: term() });
         let tell = |path: &str, what: &dyn std::fmt::Display| tracing::debug!("{path}: {what}");
         let driver = Driver::new(namenode.clone(), Arc::clone(&shared) as Arc<dyn Pace>, tell);
+        let driver = driver.with_maker(Arc::new(maker));
         Self {
             shared,
             driver: Arc::new(driver),

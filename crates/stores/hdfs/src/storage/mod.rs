@@ -43,8 +43,8 @@ use std::sync::Arc;
 use attached::{CopyId, CopyState, Ledger, System};
 use repair::StripeId;
 use store_api::{
-    Answer, Checksums, Done, Lists, Ownership, RecordWrite, Service, Spread, StoreChange, StoreError,
-    StorePolicy, StripeRecord, StripeWrite, Term, Write, Writers,
+    Answer, Checksums, Done, Lists, Ownership, Rebuilder, RecordWrite, Service, Spread, StoreChange,
+    StoreError, StorePolicy, StripeRecord, StripeWrite, Term, Write, Writers,
 };
 
 pub use encoding::EncodingSettings;
@@ -144,6 +144,11 @@ impl System for HdfsSystem {
 
     fn unlisted(&self) -> Option<String> {
         Self::unlisted(self)
+    }
+
+    fn rebuild_through(&self, rebuilder: Arc<dyn Rebuilder>) {
+        // The coordinator gives only one.
+        drop(self.rebuilder.set(rebuilder));
     }
 
     fn policy(&self) -> StorePolicy {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use attached::{CopyState, Ledger, Teller};
 use codes::BlockIndex;
 use repair::NodeId;
-use store_api::{BlockState, CatalogError, StoreChange, StoreError, Term};
+use store_api::{BlockState, CatalogError, LateRebuilder, StoreChange, StoreError, Term};
 use tokio::sync::Notify;
 
 use super::coded::{Coded, is_raid};
@@ -42,6 +42,8 @@ pub struct HdfsSystem {
     pub(super) look: Notify,
     /// Notified when more groups are known to lack blocks.
     pub(super) lacking: Notify,
+    /// Has helpers make parity.
+    pub(super) rebuilder: LateRebuilder,
     opened: Instant,
     state: Mutex<State>,
 }
@@ -192,6 +194,7 @@ impl HdfsSystem {
             attachment,
             look: Notify::new(),
             lacking: Notify::new(),
+            rebuilder: LateRebuilder::default(),
             opened: Instant::now(),
             state: Mutex::new(state),
         }

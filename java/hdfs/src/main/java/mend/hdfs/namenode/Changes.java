@@ -46,6 +46,11 @@ import org.apache.hadoop.security.AccessControlException;
  *                               whose replication is not changed, has to be the same too
  *   encode SOURCE FIRST PRESENT BLOCKSIZE ROWS PARITY PATH ADDRESS …
  *                               writes parity blocks of the stripe that begins with block FIRST
+ *   reserve BLOCKSIZE PATH ADDRESS …
+ *                               creates files of one block each, which helpers deliver to the DataNodes, see
+ *                               {@link Reservations}
+ *   complete BLOCKSIZE PATH BLOCK STAMP …
+ *                               completes such files
  *   prove SOURCE DATABLOCKS BLOCKSIZE ROWS FINGERPRINT FINGERPRINT PATH …
  *                               compares parity with the data; answers {@code P right} or {@code P wrong}
  *   move PATH BLOCK FROM TO     moves a replica between DataNodes
@@ -56,7 +61,7 @@ import org.apache.hadoop.security.AccessControlException;
  */
 final class Changes {
   private static final Set<String> WORDS = Set.of("mkdir", "rename", "delete", "publish", "mark", "join", "time",
-      "replicate", "encode", "prove", "move");
+      "replicate", "encode", "reserve", "complete", "prove", "move");
   private static final FsPermission PRIVATE = new FsPermission((short) 0700);
   /** The permission of parity roots: everyone may look for the parity of their files. */
   private static final FsPermission ROOT = new FsPermission((short) 0755);
@@ -135,6 +140,12 @@ final class Changes {
         break;
       case "encode":
         encode(words);
+        break;
+      case "reserve":
+        reserve(words);
+        break;
+      case "complete":
+        complete(words);
         break;
       case "prove":
         prove(words);
@@ -279,6 +290,20 @@ final class Changes {
     }
     new Parities(client, lines, ParityRows.parse(words[4]), Long.parseLong(words[3]))
         .write(Survey.decoded(words[0]), Integer.parseInt(words[1]), Integer.parseInt(words[2]), targets);
+  }
+
+  private void reserve(String[] words) throws IOException {
+    Reservations reservations = new Reservations(client.getNamenode(), lines, Long.parseLong(words[0]));
+    for (int at = 1; at + 1 < words.length; at += 2) {
+      reservations.reserve(path(words[at]), words[at + 1]);
+    }
+  }
+
+  private void complete(String[] words) throws IOException {
+    Reservations reservations = new Reservations(client.getNamenode(), lines, Long.parseLong(words[0]));
+    for (int at = 1; at + 2 < words.length; at += 3) {
+      reservations.complete(path(words[at]), Long.parseLong(words[at + 1]), Long.parseLong(words[at + 2]));
+    }
   }
 
   private void prove(String[] words) throws IOException {

@@ -15,7 +15,7 @@ import org.apache.hadoop.net.NetUtils;
 /** Writes the parity blocks of raided files, and compares them with the data. */
 final class Parities {
   /** Parity is readable for HDFS's superuser only, until it is published with the permissions of its source. */
-  private static final FsPermission PRIVATE = new FsPermission((short) 0600);
+  static final FsPermission PRIVATE = new FsPermission((short) 0600);
   private static final int BUFFER = 1 << 16;
 
   private final DFSClient client;
