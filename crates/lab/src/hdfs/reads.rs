@@ -56,7 +56,11 @@ pub(crate) struct Positional {
 ///
 /// # Errors
 /// The console's output if the reads failed.
-pub(crate) fn pread(console: &mut Console, local: &Path, request: &Request<'_>) -> Result<Positional, String> {
+pub(crate) fn pread(
+    console: &mut Console,
+    local: &Path,
+    request: &Request<'_>,
+) -> Result<Positional, String> {
     let Request { system, path, offsets, bytes } = request;
     let list = offsets.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let words = ["pread", system, path, &list, &bytes.to_string(), local.to_str().expect("text")];
