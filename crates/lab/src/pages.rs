@@ -349,7 +349,10 @@ mod tests {
         write("nodes.md", PAGE);
         write_index(folder.path()).unwrap();
         let text = fs::read_to_string(folder.path().join("README.md")).unwrap();
-        assert!(text.contains("| [hdfs-raid](hdfs-raid.md) | T (X'21), figure 1: A | less | 9% | 8% |"), "{text}");
+        assert!(
+            text.contains("| [hdfs-raid](hdfs-raid.md) | T (X'21), figure 1: A | less | 9% | 8% |"),
+            "{text}"
+        );
         assert!(!text.contains("nodes.md") && !text.contains("old"), "{text}");
         assert!(WITH_CLAIMS.iter().all(|name| OTHERS.iter().any(|(other, ..)| other == name)));
     }

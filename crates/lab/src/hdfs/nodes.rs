@@ -96,7 +96,7 @@ impl Gone {
         // The coordinator notices the lost helper at once; the NameNode declares the DataNode dead later.
         await_lacking(&mut lab.cluster, "the NameNode", &self.path, |lacking| lacking >= self.blocks())?;
         wait_for_lost_blocks(mend, self.blocks());
-        let verb = mend.verb(&[&["node", "recover", &mend.names()[self.node]], options].concat());
+        let verb = mend.verb(&[&["node", "recover", mend.names()[self.node].as_str()], options].concat());
         let counted = processes(lab, Some(mend));
         let HdfsLab { cluster, network, .. } = lab;
         let repaired = time_program(network, counted, RECOVER, verb, || {

@@ -61,7 +61,7 @@ pub(crate) fn pread(
     local: &Path,
     request: &Request<'_>,
 ) -> Result<Positional, String> {
-    let Request { system, path, offsets, bytes } = request;
+    let &Request { system, path, offsets, bytes } = request;
     let list = offsets.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let words = ["pread", system, path, &list, &bytes.to_string(), local.to_str().expect("text")];
     let said = console.ask(&words);

@@ -20,6 +20,8 @@ const REPLICATION: usize = 3;
 /// The index of the block that is lost, and of the block whose DataNode stays.
 const LOST: usize = 1;
 const KEPT: usize = 0;
+/// How often a file is encoded until its blocks are well placed.
+const ATTEMPTS: usize = 3;
 
 /// An encoded file, or one that is to be encoded.
 #[derive(Clone, Debug)]
@@ -75,20 +77,21 @@ impl RaidFile {
         Ok(mend.verb_at(client_seat(lab), &["raid", "encode", &self.path, "--policy", policies]))
     }
 
-    /// Encodes the file.
+    /// Encodes the file. If a move was refused, for example by a busy DataNode, the command is repeated.
     ///
     /// # Errors
-    /// [`LabError`].
+    /// [`LabError`] of the last attempt, also if blocks of a stripe share a DataNode.
     pub(super) fn encode(&self, lab: &mut HdfsLab, mend: &Mend) -> Result<(), LabError> {
-        encoding::run(self.encode_command(lab, mend)?)?;
-        self.check_spread(lab)
+        let mut attempt = || {
+            encoding::run(self.encode_command(lab, mend)?)?;
+            self.check_spread(lab)
+        };
+        let first = attempt();
+        (1..ATTEMPTS).fold(first, |last, _| last.or_else(|_| attempt()))
     }
 
     /// Checks that the file is encoded, and each stripe has its blocks on as many DataNodes.
-    ///
-    /// # Errors
-    /// [`LabError::Agent`] with the DataNodes.
-    pub(super) fn check_spread(&self, lab: &mut HdfsLab) -> Result<(), LabError> {
+    fn check_spread(&self, lab: &mut HdfsLab) -> Result<(), LabError> {
         let [data, parity] = [&self.path, &self.parity()].map(|path| holders(&blocks(lab, path)));
         let parities = self.code.n - self.code.k;
         if is_spread(&data, &parity, (self.code.k, parities), self.stripes) {

@@ -246,7 +246,6 @@ impl Measuring<'_> {
         let run = time_encoding(&self.lab.network, command, args.stripes)?;
         self.lab.shape(Rate::Unshaped)?;
         encoder.release(mend);
-        file.check_spread(&mut self.lab)?;
         file.remove(&mut self.lab);
         self.keep(&key, run)
     }
@@ -287,7 +286,7 @@ impl Measuring<'_> {
         self.lab.shape(args.rate)?;
         settle(&self.lab.network)?;
         self.direct(args.small_block)?;
-        let gone = Gone::kill(&mut self.lab, Some(mend), "/", args.blocks)?;
+        let gone = Gone::kill(&mut self.lab, Some(&mut *mend), "/", args.blocks)?;
         let repaired = gone.recover(&mut self.lab, mend, options)?;
         let (blocks, survivors) = (gone.blocks(), self.lab.cluster.nodes().len() - 1);
         let detail = Detail::Recovery { blocks, survivors, timeline: repaired.timeline.clone() };

@@ -126,7 +126,7 @@ fn row(claim: &PaperClaim, report: &Report) -> ClaimRow {
     ClaimRow {
         what: claim.text.to_owned(),
         paper: claim.paper.to_owned(),
-        here: percents(parts.collect::<Vec<_>>()),
+        here: percents(parts),
         of: format!("time of {than}"),
         difference: claim.difference.to_owned(),
     }
