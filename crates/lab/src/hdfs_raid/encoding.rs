@@ -16,38 +16,38 @@ const WHO: &str = "mend raid encode";
 const ENCODE: &str = ": encode stripe ";
 const CHECK: &str = ": read the parity back";
 
-/// Who computes the parity. Encoding by the helpers becomes the second variant: the coordinator keeps running for it,
-/// and `mend raid encode` asks the coordinator.
+/// What makes the parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoder {
-    /// One JVM on the client's machine reads k blocks of each stripe and writes the parity, as HDFS-RAID's RaidNode.
-    OneJvm,
+pub(super) struct Encoder {
+    /// The name in tables and reports.
+    pub(super) name: &'static str,
+    /// The options of `mend raid encode`.
+    pub(super) options: &'static [&'static str],
+    /// Whether the coordinator runs. Without a coordinator, the JVM of the command makes the parity.
+    has_coordinator: bool,
 }
 
-/// All encoders, in the order of the table. A second row of the table is a second element here.
-pub(super) const ENCODERS: [Encoder; 1] = [Encoder::OneJvm];
+/// All encoders, each a row of the table. **Encoding by helpers is added here**: an element for each scheme, with
+/// `has_coordinator: true` and the options that select helpers and scheme.
+pub(super) const ENCODERS: [Encoder; 1] = [ONE_JVM];
+/// One JVM on the client's machine reads k blocks of each stripe and writes the parity, as HDFS-RAID's RaidNode.
+pub(super) const ONE_JVM: Encoder =
+    Encoder { name: "HDFS-RAID's way: one JVM", options: &[], has_coordinator: false };
 
 impl Encoder {
-    /// Returns the name in tables and reports.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::OneJvm => "HDFS-RAID's way: one JVM",
-        }
-    }
-
-    /// Makes the command use this encoder. Without a coordinator, the JVM computes the parity.
+    /// Stops the coordinator if this encoder needs none.
     pub(super) fn prepare(self, mend: &mut Mend) {
-        match self {
-            Self::OneJvm => mend.kill_coordinator(),
+        if !self.has_coordinator {
+            mend.kill_coordinator();
         }
     }
 
     /// Undoes [`prepare`](Self::prepare).
     pub(super) fn release(self, mend: &mut Mend) {
-        match self {
-            Self::OneJvm => mend.start_coordinator(),
+        if !self.has_coordinator {
+            mend.start_coordinator();
+            mend.wait_for_helpers();
         }
-        mend.wait_for_helpers();
     }
 }
 

@@ -66,15 +66,21 @@ impl RaidFile {
         Ok(())
     }
 
-    /// Returns the command that encodes the file, on the client's machine.
+    /// Returns the command that encodes the file, on the client's machine, with these options.
     ///
     /// # Errors
     /// [`LabError::File`] if the file with the policy cannot be written.
-    pub(super) fn encode_command(&self, lab: &HdfsLab, mend: &Mend) -> Result<Command, LabError> {
+    pub(super) fn encode_command(
+        &self,
+        lab: &HdfsLab,
+        mend: &Mend,
+        options: &[&str],
+    ) -> Result<Command, LabError> {
         let policies = lab.cluster.folder().join("raid.toml");
         fs::write(&policies, self.code.policies(&self.path)).map_err(LabError::file("write", &policies))?;
         let policies = policies.to_str().expect("text");
-        Ok(mend.verb_at(client_seat(lab), &["raid", "encode", &self.path, "--policy", policies]))
+        let words = [&["raid", "encode", self.path.as_str(), "--policy", policies], options].concat();
+        Ok(mend.verb_at(client_seat(lab), &words))
     }
 
     /// Encodes the file. If a move was refused, for example by a busy DataNode, the command is repeated.
@@ -83,7 +89,7 @@ impl RaidFile {
     /// [`LabError`] of the last attempt, also if blocks of a stripe share a DataNode.
     pub(super) fn encode(&self, lab: &mut HdfsLab, mend: &Mend) -> Result<(), LabError> {
         let mut attempt = || {
-            encoding::run(self.encode_command(lab, mend)?)?;
+            encoding::run(self.encode_command(lab, mend, &[])?)?;
             self.check_spread(lab)
         };
         let first = attempt();

@@ -69,7 +69,7 @@ fn read_key(args: &HdfsRaidArgs, point: Point, reader: Reader) -> Key {
 }
 
 fn encoding_key(args: &HdfsRaidArgs, encoder: Encoder) -> Key {
-    key(args, Kind::Encoding, (&OWN.to_string(), args.encoded_block), encoder.name())
+    key(args, Kind::Encoding, (&OWN.to_string(), args.encoded_block), encoder.name)
 }
 
 fn recovery_key(args: &HdfsRaidArgs, by: &str) -> Key {
@@ -242,7 +242,7 @@ impl Measuring<'_> {
         self.lab.shape(args.rate)?;
         settle(&self.lab.network)?;
         self.direct(args.encoded_block)?;
-        let command = file.encode_command(&self.lab, mend)?;
+        let command = file.encode_command(&self.lab, mend, encoder.options)?;
         let run = time_encoding(&self.lab.network, command, args.stripes)?;
         self.lab.shape(Rate::Unshaped)?;
         encoder.release(mend);
@@ -301,6 +301,7 @@ mod tests {
     use clap::Parser;
 
     use super::super::codes::CODES;
+    use super::super::encoding::ONE_JVM;
     use super::*;
 
     #[derive(Parser)]
@@ -343,17 +344,17 @@ mod tests {
         for reader in READERS {
             report.add(&read_key(&args, point, reader), run(1.0));
         }
-        report.add(&encoding_key(&args, Encoder::OneJvm), run(1.0));
+        report.add(&encoding_key(&args, ONE_JVM), run(1.0));
         let todo = Todo::of(&args, &report);
         let [(found, readers)] = &todo.reads[..] else { panic!("{todo:?}") };
         assert_eq!(*found, point);
         let rest: Vec<_> = READERS.into_iter().filter(|reader| *reader != Reader::Stock).collect();
         assert_eq!(*readers, rest.iter().map(|&reader| (reader, 1)).collect::<Vec<_>>());
-        assert_eq!((&todo.encodings[..], &todo.recoveries[..]), (&[(Encoder::OneJvm, 1)][..], &[][..]));
+        assert_eq!((&todo.encodings[..], &todo.recoveries[..]), (&[(ONE_JVM, 1)][..], &[][..]));
         for reader in rest {
             report.add(&read_key(&args, point, reader), run(1.0));
         }
-        report.add(&encoding_key(&args, Encoder::OneJvm), run(1.0));
+        report.add(&encoding_key(&args, ONE_JVM), run(1.0));
         assert_eq!(Todo::of(&args, &report).count(), 0);
     }
 }
