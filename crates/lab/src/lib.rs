@@ -5,7 +5,8 @@
 //! measures it: every repair is compared with a direct send of one block in the same run, every repaired
 //! block is compared with the lost one, and runs disturbed by other programs are repeated or marked.
 //! [`figure`] measures the scenarios of the papers' figures, and [`mod@bench`] those of our targets.
-//! [`seaweedfs`] and [`hdfs`] measure real clusters with and without Mend, and [`hdfs_raid`] encoded files of HDFS.
+//! [`seaweedfs`] and [`hdfs`] measure real clusters with and without Mend, and [`hdfs_raid`] measures encoded files of
+//! HDFS.
 //!
 //! Invariants: the lab uses no address outside its own namespaces, and [`Network::down`] finds and removes
 //! everything, even after a crash. Mend has no code path for the lab: the lab starts the binary that users

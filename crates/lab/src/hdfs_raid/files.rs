@@ -14,7 +14,7 @@ use crate::hdfs::cluster::HdfsLab;
 use crate::hdfs::losses::await_lacking;
 
 /// The folder of all files.
-pub(super) const FOLDER: &str = "/files";
+const FOLDER: &str = "/files";
 /// HDFS's default replication, which files have before they are encoded.
 const REPLICATION: usize = 3;
 /// The index of the block that is lost, and of the block whose DataNode stays.

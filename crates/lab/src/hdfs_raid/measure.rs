@@ -8,7 +8,7 @@ use testbed::Mend;
 use super::HdfsRaidArgs;
 use super::codes::{OWN, Point, points};
 use super::encoding::{ENCODERS, Encoder, time_encoding};
-use super::files::{FOLDER, RaidFile, client_seat, revive};
+use super::files::{RaidFile, client_seat, revive};
 use super::page;
 use super::readers::{Block, Client, READERS, Reader};
 use super::report::{Detail, Direct, Key, Kind, Report, Run};
@@ -63,7 +63,6 @@ struct Todo {
     recoveries: Vec<(usize, usize)>,
 }
 
-/// Returns the cell of a reader. HDFS's failure does not depend on the rate, and is measured once.
 fn read_key(args: &HdfsRaidArgs, point: Point, reader: Reader) -> Key {
     key(args, Kind::Read, (&point.code.to_string(), point.block_mib), &reader.name())
 }
@@ -85,6 +84,7 @@ impl Todo {
         let is_open = |count: &usize| *count > 0;
         let reads = points(&args.codes, args.block, &args.sizes).into_iter().map(|point| {
             let lacks = |reader: Reader| {
+                // How long HDFS tries before it fails depends on its settings alone.
                 let repetitions = if reader == Reader::Stock { 1 } else { args.repetitions };
                 (reader, report.lacks(&read_key(args, point, reader), repetitions))
             };
@@ -167,14 +167,13 @@ impl Measuring<'_> {
     }
 
     /// Measures the time to send a block over a link, unless the report has it. The links must be shaped.
-    fn direct(&mut self, block_mib: usize) -> Result<f64, LabError> {
+    fn direct(&mut self, block_mib: usize) -> Result<(), LabError> {
         let rate = self.args.rate.to_string();
-        if let Some(seconds) = self.book.report.direct_of(block_mib, &rate) {
-            return Ok(seconds);
+        if self.book.report.direct_of(block_mib, &rate).is_none() {
+            let seconds = direct_send(&self.lab.network, (block_mib << 20) as u64)?.as_secs_f64();
+            self.book.report.directs.push(Direct { block_mib, rate, seconds });
         }
-        let seconds = direct_send(&self.lab.network, (block_mib << 20) as u64)?.as_secs_f64();
-        self.book.report.directs.push(Direct { block_mib, rate, seconds });
-        Ok(seconds)
+        Ok(())
     }
 
     // ---- degraded reads ----
