@@ -12,6 +12,7 @@ mod page;
 mod papers;
 mod readers;
 mod report;
+mod tables;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
