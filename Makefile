@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
 
-.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java test-c test-python libraries install-c long thrash setup bench bench-hdfs bench-seaweedfs deny clean
+.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java test-c test-python libraries install-c long thrash setup bench bench-hdfs bench-hdfs-raid bench-seaweedfs deny clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
@@ -19,6 +19,7 @@ help:
 	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
 	@echo "make bench-seaweedfs   Mend and ec.rebuild on the same losses of a real SeaweedFS cluster (half an hour; root)"
 	@echo "make bench-hdfs   a real HDFS repairs lost blocks, DataNodes and reads, and then has Mend do it (half an hour; root)"
+	@echo "make bench-hdfs-raid   degraded reads, encoding and recovery of files with parity in the layout of HDFS-RAID (more than an hour; root)"
 	@echo "make bench  kernels beside ISA-L, encoding by code, the memory of a helper during a repair, and the lab's targets (root)"
 
 setup:
@@ -97,6 +98,11 @@ bench-hdfs: setup
 	scripts/hdfs target/hdfs
 	$(CARGO) build --release --locked -p cli -p lab
 	target/release/mend-lab hdfs bench
+
+bench-hdfs-raid: setup
+	scripts/hdfs target/hdfs
+	$(CARGO) build --release --locked -p cli -p lab
+	target/release/mend-lab hdfs-raid
 
 # CHECKS="licenses bans sources" does without the advisory database.
 deny:

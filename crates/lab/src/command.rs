@@ -11,6 +11,7 @@ use cluster::Bandwidth;
 
 use crate::check::check;
 use crate::error::LabError;
+use crate::hdfs_raid::HdfsRaidArgs;
 use crate::lab_cluster::{LabCluster, Programs};
 use crate::machine::Machine;
 use crate::network::{LabNode, Names, Network, Status};
@@ -19,10 +20,10 @@ use crate::pages::{self, Freshness, Page};
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
-use crate::{agent, bench, direct, figure, hdfs, nodes, seaweedfs};
+use crate::{agent, bench, direct, figure, hdfs, hdfs_raid, nodes, seaweedfs};
 
 /// The folder for reports, which are not part of the repository because they are large and reproducible.
-const REPORTS: &str = "target/lab";
+pub(crate) const REPORTS: &str = "target/lab";
 
 /// Run measurements on shaped links in network namespaces (needs root)
 #[derive(Debug, Subcommand)]
@@ -116,6 +117,9 @@ pub enum Command {
         #[command(subcommand)]
         what: hdfs::Verb,
     },
+    /// Measure replicated files with parity in the layout of HDFS-RAID on a real HDFS: degraded reads by every scheme,
+    /// encoding, and the recovery of a DataNode; takes more than an hour, and continues where it was interrupted
+    HdfsRaid(HdfsRaidArgs),
     /// Send bytes on request (started by the lab inside a namespace)
     #[command(hide = true)]
     DirectServe {
@@ -241,6 +245,7 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
         }
         Command::Nodes(args) => nodes::execute(&names, &programs, &args, &mut say),
         Command::Hdfs { what } => hdfs::execute(&names, &programs, &what, &mut say),
+        Command::HdfsRaid(args) => hdfs_raid::execute(&names, &programs, &args, &mut say),
         Command::Seaweedfs { what } => seaweedfs::execute(&names, &programs, &what, &mut say),
         _ => unreachable!("carried out before"),
     }

@@ -5,7 +5,8 @@
 //! measures it: every repair is compared with a direct send of one block in the same run, every repaired
 //! block is compared with the lost one, and runs disturbed by other programs are repeated or marked.
 //! [`figure`] measures the scenarios of the papers' figures, and [`mod@bench`] those of our targets.
-//! [`seaweedfs`] measures a real SeaweedFS cluster with and without Mend.
+//! [`seaweedfs`] and [`hdfs`] measure real clusters with and without Mend, and [`hdfs_raid`] measures encoded files of
+//! HDFS.
 //!
 //! Invariants: the lab uses no address outside its own namespaces, and [`Network::down`] finds and removes
 //! everything, even after a crash. Mend has no code path for the lab: the lab starts the binary that users
@@ -23,6 +24,7 @@ mod error;
 mod experiment;
 pub mod figure;
 pub mod hdfs;
+pub mod hdfs_raid;
 mod instruction;
 mod lab_cluster;
 mod machine;

@@ -43,7 +43,7 @@ const TRANSFERS: [&str; 24] = [
 /// The paths on which repairs of many stripes depend in addition.
 const COORDINATION: [&str; 3] = ["crates/recovery", "crates/control", "crates/coordinator"];
 /// The pages that are not figures: name, command, and further paths on which they depend.
-const OTHERS: [(&str, &str, &[&str]); 4] = [
+const OTHERS: [(&str, &str, &[&str]); 5] = [
     ("bench", "mend lab bench", &["lab/bench", "crates/lab/src/bench"]),
     ("nodes", "mend lab nodes", &["crates/lab/src/nodes", "crates/lab/src/experiment"]),
     (
@@ -59,6 +59,21 @@ const OTHERS: [(&str, &str, &[&str]); 4] = [
         ],
     ),
     (
+        "hdfs-raid",
+        "make bench-hdfs-raid",
+        &[
+            "crates/stores/hdfs",
+            "crates/stores/hdfs-raid",
+            "crates/stores/attached",
+            "crates/cli/src/raid",
+            "crates/testbed",
+            "java",
+            "crates/lab/src/hdfs",
+            "crates/lab/src/hdfs_raid",
+            "crates/lab/src/experiment",
+        ],
+    ),
+    (
         "seaweedfs",
         "make bench-seaweedfs",
         &[
@@ -70,6 +85,8 @@ const OTHERS: [(&str, &str, &[&str]); 4] = [
         ],
     ),
 ];
+/// Those of them that compare numbers of papers with ours.
+const WITH_CLAIMS: [&str; 1] = ["hdfs-raid"];
 /// The pages that other programs than the lab make: name, command, and all paths on which they depend.
 const OUTSIDE: [(&str, &str, &[&str]); 4] = [
     (
@@ -215,7 +232,8 @@ pub(crate) fn check(pages: &Path) -> (String, bool) {
     (states.iter().map(line).collect(), is_fresh)
 }
 
-/// Writes the index of the figures into the README of the pages, from the claims on the pages.
+/// Writes the index of the figures, and of other pages with numbers of papers, into the README of the pages, from the
+/// claims on the pages.
 ///
 /// # Errors
 /// If the README cannot be read or written, or has no place for the index.
@@ -230,7 +248,9 @@ pub(crate) fn write_index(pages: &Path) -> Result<(), LabError> {
         let missing = std::io::Error::other(format!("it lacks the line {INDEX_BEGINS}"));
         return Err(LabError::file("update", &readme)(missing));
     };
-    let rows: String = figure::names().iter().filter_map(|name| rows_of(name, pages)).collect();
+    let others = WITH_CLAIMS.iter().map(|&name| name.to_owned());
+    let rows: String =
+        figure::names().into_iter().chain(others).filter_map(|name| rows_of(&name, pages)).collect();
     let index = format!(
         "{INDEX_BEGINS}\n\n| page | figure | claim | the paper | here | measured |\n|---|---|---|---|---|---|\n{rows}\n"
     );
@@ -238,7 +258,7 @@ pub(crate) fn write_index(pages: &Path) -> Result<(), LabError> {
     fs::write(&readme, text).map_err(LabError::file("write", &readme))
 }
 
-/// Returns the rows of a figure in the index; `None` if its page does not exist.
+/// Returns the rows of a page in the index; `None` if the page does not exist.
 fn rows_of(name: &str, pages: &Path) -> Option<String> {
     let text = fs::read_to_string(pages.join(format!("{name}.md"))).ok()?;
     let title = text.lines().next()?.trim_start_matches("# ").to_owned();
@@ -258,7 +278,7 @@ fn rows_of(name: &str, pages: &Path) -> Option<String> {
     })
 }
 
-/// Returns the claims in the table of a figure's page that have a number of the paper: claim, paper, measured.
+/// Returns the claims in the table of a page that have a number of the paper: claim, paper, measured.
 fn claims_of(page: &str) -> Vec<[String; 3]> {
     let Some((_, rest)) = page.split_once(figure::CLAIMS) else { return Vec::new() };
     let table = rest.split("\n## ").next().unwrap_or_default();
@@ -318,6 +338,23 @@ mod tests {
         let table = figure::claims_table(vec![row("less", "9%"), row("ours", "")]);
         assert!(table.contains("Unexplained."), "{table}");
         assert_eq!(claims_of(&table), [["less", "9%", "7.0%"].map(str::to_owned)]);
+    }
+
+    #[test]
+    fn the_index_contains_other_pages_with_claims() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("README.md", &format!("before\n{INDEX_BEGINS}\nold\n{INDEX_ENDS}\nafter\n"));
+        write("hdfs-raid.md", PAGE);
+        write("nodes.md", PAGE);
+        write_index(folder.path()).unwrap();
+        let text = fs::read_to_string(folder.path().join("README.md")).unwrap();
+        assert!(
+            text.contains("| [hdfs-raid](hdfs-raid.md) | T (X'21), figure 1: A | less | 9% | 8% |"),
+            "{text}"
+        );
+        assert!(!text.contains("nodes.md") && !text.contains("old"), "{text}");
+        assert!(WITH_CLAIMS.iter().all(|name| OTHERS.iter().any(|(other, ..)| other == name)));
     }
 
     #[test]

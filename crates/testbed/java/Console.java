@@ -94,7 +94,8 @@ public final class Console {
   /**
    * {@code pread CLASS PATH OFFSETS BYTES LOCAL}: reads this many bytes at each offset with positional reads, one after
    * another, and writes them to a local file. Uses a file system of the given class, which is kept for later commands,
-   * or a {@code FileContext} if the class is an {@code AbstractFileSystem}. Prints the microseconds of each read, and the
+   * or a {@code FileContext} if the class is an {@code AbstractFileSystem}. The class may be followed by settings, each
+   * as {@code ;KEY=VALUE}; for each combination a file system is kept. Prints the microseconds of each read, and the
    * bytes that degraded reads through Mend have returned so far.
    */
   private static final class PositionalRead extends Configured implements Tool {
@@ -121,17 +122,22 @@ public final class Console {
       return 0;
     }
 
-    private FSDataInputStream open(String type, Path path) throws Exception {
+    private FSDataInputStream open(String system, Path path) throws Exception {
       Configuration mine = new Configuration(getConf());
-      if (AbstractFileSystem.class.isAssignableFrom(mine.getClassByName(type))) {
-        mine.set("fs.AbstractFileSystem.hdfs.impl", type);
+      String[] parts = system.split(";");
+      for (int at = 1; at < parts.length; at++) {
+        String[] setting = parts[at].split("=", 2);
+        mine.set(setting[0], setting[1]);
+      }
+      if (AbstractFileSystem.class.isAssignableFrom(mine.getClassByName(parts[0]))) {
+        mine.set("fs.AbstractFileSystem.hdfs.impl", parts[0]);
         return FileContext.getFileContext(mine).open(path);
       }
-      if (!KEPT.containsKey(type)) {
-        mine.set("fs.hdfs.impl", type);
-        KEPT.put(type, FileSystem.newInstance(mine));
+      if (!KEPT.containsKey(system)) {
+        mine.set("fs.hdfs.impl", parts[0]);
+        KEPT.put(system, FileSystem.newInstance(mine));
       }
-      return KEPT.get(type).open(path);
+      return KEPT.get(system).open(path);
     }
 
     /** Uses reflection, since this console is built without Mend's jar. */
@@ -182,7 +188,10 @@ public final class Console {
     }
   }
 
-  /** {@code lacking PATH}: for all files below the path, counts the internal blocks for which no DataNode is listed. */
+  /**
+   * {@code lacking PATH}: for all files below the path, counts the blocks, or internal blocks of groups, for which no
+   * DataNode is listed.
+   */
   private static final class Lacking extends Configured implements Tool {
     Lacking(Configuration conf) {
       super(conf);
@@ -195,7 +204,9 @@ public final class Console {
       while (files.hasNext()) {
         HdfsLocatedFileStatus file = (HdfsLocatedFileStatus) files.next();
         for (LocatedBlock block : file.getLocatedBlocks().getLocatedBlocks()) {
-          lacking += lacking((LocatedStripedBlock) block, file.getErasureCodingPolicy());
+          lacking += block instanceof LocatedStripedBlock
+              ? lacking((LocatedStripedBlock) block, file.getErasureCodingPolicy())
+              : block.getLocations().length == 0 ? 1 : 0;
         }
       }
       System.out.println(lacking);

@@ -79,7 +79,8 @@ impl Mend {
         &self.names
     }
 
-    fn command(&self, seat: Seat, words: &[&str]) -> Command {
+    /// Returns the command that runs a verb of `mend` at this seat.
+    pub fn verb_at(&self, seat: Seat, words: &[&str]) -> Command {
         let mut command = self.ground.command(seat, &self.program);
         command.arg("--cluster").arg(&self.folder).args(words);
         command
@@ -91,14 +92,14 @@ impl Mend {
 
     /// Starts the coordinator.
     pub fn start_coordinator(&mut self) {
-        let command = self.command(Seat::Head, &["coordinator"]);
+        let command = self.verb_at(Seat::Head, &["coordinator"]);
         self.coordinator = Some(Process::start(command, &self.log("coordinator")));
     }
 
     /// Starts a helper.
     pub fn start_helper(&mut self, at: usize) {
         let name = &self.names[at];
-        let command = self.command(Seat::Server(at), &["helper", name]);
+        let command = self.verb_at(Seat::Server(at), &["helper", name]);
         self.helpers[at] = Some(Process::start(command, &self.log(name)));
     }
 
@@ -132,7 +133,7 @@ impl Mend {
 
     /// Returns the command that runs a verb of `mend` on the coordinator's machine.
     pub fn verb(&self, words: &[&str]) -> Command {
-        self.command(Seat::Head, words)
+        self.verb_at(Seat::Head, words)
     }
 
     /// Runs a verb of `mend` and waits until it ends.

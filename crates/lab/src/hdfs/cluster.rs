@@ -1,4 +1,4 @@
-//! A real HDFS on shaped links: fifteen DataNodes and the stored data.
+//! A real HDFS on shaped links: DataNodes, machines of clients, and the stored data.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,9 +13,6 @@ use crate::lab_cluster::Programs;
 use crate::network::{Names, Network};
 use crate::topology::{Rate, Topology};
 
-/// The number of DataNodes: one more than the blocks in the widest block group, which leaves a place for a
-/// rebuilt block.
-const NODES: u16 = 15;
 pub(super) const CELL: usize = 1 << 20;
 /// HDFS settings that stop the NameNode's reconstruction commands, so that blocks are rebuilt only on
 /// requests to Mend.
@@ -76,11 +73,19 @@ impl Replica {
     }
 }
 
+/// The machines of a cluster in addition to the NameNode's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machines {
+    pub(crate) data_nodes: u16,
+    /// Machines without a DataNode. Their seats follow those of the DataNodes.
+    pub(crate) clients: u16,
+}
+
 /// A running HDFS cluster on a network of shaped links. The fields are dropped in this order, so that the
 /// processes end before the network is removed.
-pub(super) struct HdfsLab {
-    pub(super) cluster: Cluster,
-    pub(super) network: Network,
+pub(crate) struct HdfsLab {
+    pub(crate) cluster: Cluster,
+    pub(crate) network: Network,
     certificates: PathBuf,
     mend: PathBuf,
 }
@@ -94,29 +99,32 @@ impl HdfsLab {
     ///
     /// # Panics
     /// If HDFS does not start; everything is removed then.
-    pub(super) fn up(names: &Names, programs: &Programs, hadoop: Hadoop) -> Result<Self, LabError> {
-        let Site { network, folder, ground } = Site::up(names, NODES)?;
+    pub(crate) fn up(
+        names: &Names,
+        programs: &Programs,
+        hadoop: Hadoop,
+        machines: Machines,
+    ) -> Result<Self, LabError> {
+        let Machines { data_nodes, clients } = machines;
+        let Site { network, folder, ground } = Site::up(names, data_nodes + clients)?;
         let certificates = folder.path().join("certificates");
         let plugin = Plugin::new(&hadoop, mend_settings(&ground.host(Seat::Head), &certificates));
         let options = ClusterOptions {
-            data_nodes: NODES.into(),
+            data_nodes: data_nodes.into(),
             settings: Commands::None.settings(),
             plugin: Some(plugin),
         };
         let cluster = Cluster::boot_on(ground, hadoop, options, folder);
-        let mut lab = Self { cluster, network, certificates, mend: programs.mend.clone() };
-        for policy in POLICIES {
-            lab.cluster.console().make_policy_folder(policy.name);
-        }
-        Ok(lab)
+        Ok(Self { cluster, network, certificates, mend: programs.mend.clone() })
     }
 
     /// Shapes all links except the NameNode's to this rate.
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn shape(&mut self, rate: Rate) -> Result<(), LabError> {
-        Ok(self.network.reshape(&Topology::flat(NODES, rate))?)
+    pub(crate) fn shape(&mut self, rate: Rate) -> Result<(), LabError> {
+        let nodes = self.network.topology().nodes;
+        Ok(self.network.reshape(&Topology::flat(nodes, rate))?)
     }
 
     /// Restarts the NameNode with the given settings for reconstruction commands.
@@ -125,17 +133,17 @@ impl HdfsLab {
         self.await_whole();
     }
 
-    pub(super) fn await_whole(&mut self) {
+    pub(crate) fn await_whole(&mut self) {
         eventually("all blocks", || (self.cluster.console().lacking("/") == 0).then_some(()));
     }
 
-    /// Stores a file of one complete block group, whose internal blocks have `block` bytes.
+    /// Stores a file of `bytes` bytes, whose blocks or internal blocks have `block` bytes.
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn put(&mut self, path: &str, policy: Policy, block: usize) -> Result<(), LabError> {
+    pub(crate) fn put(&mut self, path: &str, bytes: usize, block: usize) -> Result<(), LabError> {
         let source = self.cluster.folder().join("put");
-        fs::write(&source, content(path, policy.data * block)).map_err(LabError::file("write", &source))?;
+        fs::write(&source, content(path, bytes)).map_err(LabError::file("write", &source))?;
         let size = format!("dfs.blocksize={block}");
         let source = source.to_str().expect("text").to_owned();
         self.cluster.console().run(&["dfs", "-D", &size, "-put", &source, path]);
@@ -144,21 +152,23 @@ impl HdfsLab {
 
     /// Attaches Mend to a cluster that stores `groups` block groups. Mend rebuilds the blocks of a dead DataNode
     /// only if asked or commanded, and other lost blocks only if `heals` is true.
-    ///
-    /// # Errors
-    /// [`LabError`].
-    pub(super) fn attach(&mut self, groups: usize, heals: bool) -> Result<Mend, LabError> {
-        // HDFS sends blocks unencrypted, so Mend does the same for a fair comparison.
-        let arguments = ["--repair-after", "never", "--data-tls", "false", "--dry-run"];
-        let arguments = &arguments[..arguments.len() - usize::from(heals)];
-        let attaching = Attaching { program: &self.mend, arguments, asks_namenode: true };
-        let mend = self.cluster.attach(&attaching);
+    pub(super) fn attach(&mut self, groups: usize, heals: bool) -> Mend {
+        let mend = self.attach_with(if heals { &[] } else { &["--dry-run"] });
         mend.wait_until_safe(groups);
-        Ok(mend)
+        mend
+    }
+
+    /// Attaches Mend with further arguments of `mend attach hdfs`. Mend rebuilds the blocks of a dead DataNode only
+    /// if asked.
+    pub(crate) fn attach_with(&mut self, arguments: &[&str]) -> Mend {
+        // HDFS sends blocks unencrypted, so Mend does the same for a fair comparison.
+        let arguments = [&["--repair-after", "never", "--data-tls", "false"], arguments].concat();
+        let attaching = Attaching { program: &self.mend, arguments: &arguments, asks_namenode: true };
+        self.cluster.attach(&attaching)
     }
 
     /// Gives HDFS's processes the certificate for their requests to Mend.
-    pub(super) fn certify(&self, mend: &Mend) {
+    pub(crate) fn certify(&self, mend: &Mend) {
         testbed::hdfs::issue_plugin(mend, &self.certificates);
     }
 
@@ -214,7 +224,7 @@ impl HdfsLab {
         let wrong = |reason| Err(LabError::WrongBytes { what: who.to_owned(), reason });
         for replica in before {
             let (name, mut copies) = (replica.name(), 0);
-            for node in (0..usize::from(NODES)).filter(|node| Some(*node) != besides) {
+            for node in (0..self.cluster.nodes().len()).filter(|node| Some(*node) != besides) {
                 let Some(files) = self.files(node, replica)? else { continue };
                 copies += 1;
                 let differs: Vec<&str> = ["bytes", "checksums"]

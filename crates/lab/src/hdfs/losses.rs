@@ -88,7 +88,7 @@ fn of_number(replicas: Vec<Replica>, number: i64) -> Vec<Replica> {
 ///
 /// # Errors
 /// If this takes too long.
-pub(super) fn await_lacking(
+pub(crate) fn await_lacking(
     cluster: &mut Cluster,
     who: &str,
     path: &str,

@@ -6,7 +6,7 @@ use testbed::Mend;
 use testbed::hdfs::Hadoop;
 
 use super::BenchArgs;
-use super::cluster::{Commands, HdfsLab, POLICIES, Policy};
+use super::cluster::{Commands, HdfsLab, Machines, POLICIES, Policy};
 use super::losses;
 use super::nodes::Gone;
 use super::page::{LossRow, NodeRow, Page, ReadsRow};
@@ -18,6 +18,8 @@ use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;
 
+/// One DataNode more than the blocks in the widest block group, which leaves a place for a rebuilt block.
+const MACHINES: Machines = Machines { data_nodes: 15, clients: 0 };
 /// The index of the lost data block, or of the block whose DataNode fails.
 const LOST: usize = 1;
 
@@ -30,7 +32,8 @@ pub(super) fn run(
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
     let results = Results::begin("HDFS with and without Mend", "make bench-hdfs", args.out.join("hdfs.md"));
-    let lab = HdfsLab::up(names, programs, hadoop)?;
+    let mut lab = HdfsLab::up(names, programs, hadoop, MACHINES)?;
+    POLICIES.iter().for_each(|policy| lab.cluster.console().make_policy_folder(policy.name));
     let mut measuring = Measuring { lab, args, say, page: Page::default() };
     if args.repetitions + args.reads > 0 {
         measuring.single_blocks()?;
@@ -59,7 +62,7 @@ impl Measuring<'_> {
     /// Measures losses of single blocks and reads of them.
     fn single_blocks(&mut self) -> Result<(), LabError> {
         for policy in POLICIES {
-            self.lab.put(&large(policy), policy, self.args.block << 20)?;
+            self.put(&large(policy), policy, self.args.block)?;
         }
         self.lab.await_whole();
         if self.args.repetitions > 0 {
@@ -74,6 +77,11 @@ impl Measuring<'_> {
             self.lab.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
         }
         Ok(())
+    }
+
+    /// Stores a file of one complete block group, whose internal blocks have `block` MiB.
+    fn put(&mut self, path: &str, policy: Policy, block: usize) -> Result<(), LabError> {
+        self.lab.put(path, policy.data * (block << 20), block << 20)
     }
 
     /// Measures the time to send one block over one link, for each rate.
@@ -97,7 +105,7 @@ impl Measuring<'_> {
         self.lab.shape(Rate::Unshaped)?;
         self.lab.cluster.load_plugin(true);
         self.lab.command(Commands::None);
-        let mut mend = self.lab.attach(groups, heals)?;
+        let mut mend = self.lab.attach(groups, heals);
         self.lab.certify(&mend);
         measure(self, &mut mend)?;
         drop(mend);
@@ -193,7 +201,7 @@ impl Measuring<'_> {
         self.lab.cluster.console().run(&["dfs", "-mkdir", &path]);
         let groups = args.blocks * self.lab.cluster.nodes().len() / policy.blocks;
         for file in 0..groups {
-            self.lab.put(&format!("{path}/{file}"), policy, args.small_block << 20)?;
+            self.put(&format!("{path}/{file}"), policy, args.small_block)?;
         }
         let stock = [("HDFS", Commands::Default), ("HDFS, 20 streams", Commands::Many)];
         for (who, commands) in stock.into_iter().filter(|(who, _)| args.names(who)) {
@@ -233,7 +241,7 @@ impl Measuring<'_> {
         settle(&self.lab.network)?;
         let gone = Gone::kill(&mut self.lab, mend.as_deref_mut(), &path, self.args.blocks)?;
         let repaired = match mend.as_deref() {
-            Some(mend) if who == "Mend, asked" => gone.recover(&mut self.lab, mend)?,
+            Some(mend) if who == "Mend, asked" => gone.recover(&mut self.lab, mend, &[])?,
             mend => gone.by_itself(&mut self.lab, who, mend)?,
         };
         let bytes = (gone.blocks() * self.args.small_block) << 20;

@@ -3,12 +3,12 @@
 //! Every rebuilt block and its checksums are compared byte for byte with the lost block, and the bytes of all
 //! reads with the stored data. The measurement ends on its own and leaves no processes.
 
-mod cluster;
-mod losses;
+pub(crate) mod cluster;
+pub(crate) mod losses;
 mod measure;
-mod nodes;
+pub(crate) mod nodes;
 mod page;
-mod reads;
+pub(crate) mod reads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -85,9 +85,16 @@ pub(crate) fn execute(
     verb: &Verb,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let no_hdfs = |reason| LabError::NoSystem { system: "HDFS", reason };
-    let hadoop = Hadoop::install().map_err(no_hdfs)?.optimized();
     match verb {
-        Verb::Bench(args) => measure::run(names, programs, hadoop, args, say),
+        Verb::Bench(args) => measure::run(names, programs, hadoop()?, args, say),
     }
+}
+
+/// Installs Hadoop, whose daemons use all of the JVM's compilers.
+///
+/// # Errors
+/// [`LabError::NoSystem`].
+pub(crate) fn hadoop() -> Result<Hadoop, LabError> {
+    let no_hdfs = |reason| LabError::NoSystem { system: "HDFS", reason };
+    Ok(Hadoop::install().map_err(no_hdfs)?.optimized())
 }

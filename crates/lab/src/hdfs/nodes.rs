@@ -1,6 +1,6 @@
 //! The loss and recovery of a whole DataNode.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use testbed::Mend;
 
@@ -11,8 +11,14 @@ use crate::experiment::{Repaired, Watching, time_program, wait_for_lost_blocks};
 
 const RECOVER: &str = "mend node recover";
 
+/// Returns the least time in which the links carry a recovery: each rebuilt block is the sum of `data` blocks, each of
+/// which a surviving DataNode receives over its link. `direct` is the time to send all rebuilt blocks over one link.
+pub(crate) fn bound(direct: Duration, data: usize, survivors: usize) -> Duration {
+    direct * data as u32 / survivors as u32
+}
+
 /// A permanently failed DataNode.
-pub(super) struct Gone {
+pub(crate) struct Gone {
     node: usize,
     path: String,
     before: Vec<Replica>,
@@ -24,7 +30,7 @@ impl Gone {
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn kill(
+    pub(crate) fn kill(
         lab: &mut HdfsLab,
         mend: Option<&mut Mend>,
         path: &str,
@@ -47,7 +53,7 @@ impl Gone {
     }
 
     /// Returns the number of blocks that the DataNode held.
-    pub(super) fn blocks(&self) -> usize {
+    pub(crate) fn blocks(&self) -> usize {
         self.before.len()
     }
 
@@ -76,15 +82,21 @@ impl Gone {
         })
     }
 
-    /// Measures the time from the start of `mend node recover` until the NameNode lists all blocks again.
+    /// Measures the time from the start of `mend node recover`, with these options, until the NameNode lists all
+    /// blocks again.
     ///
     /// # Errors
     /// [`LabError`].
-    pub(super) fn recover(&self, lab: &mut HdfsLab, mend: &Mend) -> Result<Repaired, LabError> {
+    pub(crate) fn recover(
+        &self,
+        lab: &mut HdfsLab,
+        mend: &Mend,
+        options: &[&str],
+    ) -> Result<Repaired, LabError> {
         // The coordinator notices the lost helper at once; the NameNode declares the DataNode dead later.
         await_lacking(&mut lab.cluster, "the NameNode", &self.path, |lacking| lacking >= self.blocks())?;
         wait_for_lost_blocks(mend, self.blocks());
-        let verb = mend.verb(&["node", "recover", &mend.names()[self.node]]);
+        let verb = mend.verb(&[&["node", "recover", mend.names()[self.node].as_str()], options].concat());
         let counted = processes(lab, Some(mend));
         let HdfsLab { cluster, network, .. } = lab;
         let repaired = time_program(network, counted, RECOVER, verb, || {
@@ -95,7 +107,7 @@ impl Gone {
     }
 
     /// Restarts the DataNode with empty folders, and then the DataNode's helper.
-    pub(super) fn replace(self, lab: &mut HdfsLab, mend: Option<&mut Mend>) {
+    pub(crate) fn replace(self, lab: &mut HdfsLab, mend: Option<&mut Mend>) {
         lab.cluster.nodes()[self.node].remove_folders();
         lab.cluster.start(self.node);
         lab.cluster.await_nodes(lab.cluster.nodes().len());

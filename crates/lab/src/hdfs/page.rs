@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::cluster::Policy;
+use super::nodes;
 use super::reads::{BYTES, Reads};
 use crate::experiment::{Repaired, Repetitions, megabytes, milliseconds};
 use crate::figure::plot::{Drawing, Named};
@@ -48,10 +49,8 @@ pub(super) struct Page {
 }
 
 impl NodeRow {
-    /// The least time in which the links carry a recovery: each rebuilt block is the sum of k blocks, each of
-    /// which a surviving DataNode receives over its link.
     fn bound(&self) -> Duration {
-        self.direct * self.policy.data as u32 / self.survivors as u32
+        nodes::bound(self.direct, self.policy.data, self.survivors)
     }
 
     fn timeline(&self) -> String {

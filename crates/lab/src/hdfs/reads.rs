@@ -2,9 +2,11 @@
 //! that reads lost blocks through Mend.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use testbed::content;
+use testbed::hdfs::Console;
 
 use super::cluster::{CELL, HdfsLab, Policy};
 use crate::error::LabError;
@@ -15,8 +17,8 @@ use crate::meter::Meter;
 pub(super) const BYTES: usize = 64 << 10;
 /// The distance between two successive reads, in units of `BYTES`: large, so that reads are not sequential.
 const STEP: usize = 7919;
-pub(super) const STOCK: &str = "org.apache.hadoop.hdfs.DistributedFileSystem";
-pub(super) const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
+pub(crate) const STOCK: &str = "org.apache.hadoop.hdfs.DistributedFileSystem";
+pub(crate) const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
 
 /// The results of reads.
 pub(super) struct Reads {
@@ -28,6 +30,45 @@ pub(super) struct Reads {
     pub(super) sent: u64,
     /// Bytes served by Mend, over all reads with this file system so far.
     pub(super) through_mend: u64,
+}
+
+/// Positional reads of a file, one after the other.
+pub(crate) struct Request<'a> {
+    /// The class of the file system; settings may follow, each as `;KEY=VALUE`.
+    pub(crate) system: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) offsets: &'a [usize],
+    /// The number of bytes of each read.
+    pub(crate) bytes: usize,
+}
+
+/// The results of positional reads.
+pub(crate) struct Positional {
+    /// The times of the reads, in ascending order.
+    pub(crate) times: Vec<Duration>,
+    /// Bytes served by Mend, over all reads with this file system so far.
+    pub(crate) through_mend: u64,
+    /// The bytes of all reads, one after the other.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Lets a console read. `local` is a file for the bytes.
+///
+/// # Errors
+/// The console's output if the reads failed.
+pub(crate) fn pread(
+    console: &mut Console,
+    local: &Path,
+    request: &Request<'_>,
+) -> Result<Positional, String> {
+    let &Request { system, path, offsets, bytes } = request;
+    let list = offsets.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+    let words = ["pread", system, path, &list, &bytes.to_string(), local.to_str().expect("text")];
+    let said = console.ask(&words);
+    let parsed = if said.code == 0 { parse(&said.text) } else { None };
+    let Some((micros, through_mend)) = parsed else { return Err(said.text) };
+    let bytes = fs::read(local).map_err(|error| format!("{}: {error}", local.display()))?;
+    Ok(Positional { times: micros.into_iter().map(Duration::from_micros).collect(), through_mend, bytes })
 }
 
 /// Reads `count` times from internal block `index` of a file with one block group, and compares every byte
@@ -49,29 +90,26 @@ pub(super) fn read(
     };
     let offsets: Vec<usize> = (0..count).map(offset).collect();
     let local = lab.cluster.folder().join("read");
-    let list = offsets.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
-    let words = ["pread", system, path, &list, &BYTES.to_string(), local.to_str().expect("text")];
+    let request = Request { system, path, offsets: &offsets, bytes: BYTES };
     let meter = Meter::start(&lab.network)?;
-    let said = lab.cluster.console().run(&words);
+    let read = pread(lab.cluster.console(), &local, &request);
     let metered = meter.stop()?;
-    let got = fs::read(&local).map_err(LabError::file("read", &local))?;
+    let Positional { times, through_mend, bytes } =
+        read.map_err(|reason| LabError::Agent { who: format!("a read of {path}"), reason })?;
     let whole = content(path, policy.data * block);
     let wanted = offsets.iter().flat_map(|&offset| &whole[offset..offset + BYTES]);
-    if !got.iter().eq(wanted) {
+    if !bytes.iter().eq(wanted) {
         let reason = format!("reading {path} returned wrong bytes");
         return Err(LabError::WrongBytes { what: system.to_owned(), reason });
     }
-    let (micros, through) = parse(&said)
-        .ok_or_else(|| LabError::Agent { who: "the console".into(), reason: format!("it says {said}") })?;
     let traffic =
         |is_node: bool| metered.traffic.iter().filter(move |(name, _)| name.starts_with('h') == is_node);
-    let times: Vec<Duration> = micros.into_iter().map(Duration::from_micros).collect();
     Ok(Reads {
         median: percentile(&times, 0.5),
         p99: percentile(&times, 0.99),
         received: traffic(false).map(|(_, bytes)| bytes.received_bytes).sum::<u64>() / count as u64,
         sent: traffic(true).map(|(_, bytes)| bytes.sent_bytes).sum::<u64>() / count as u64,
-        through_mend: through,
+        through_mend,
     })
 }
 

@@ -11,7 +11,10 @@ use super::console::Console;
 use super::data_node::DataNode;
 use super::install::Hadoop;
 use super::launcher::Launcher;
-use crate::{Ground, OneAddress, Process, eventually};
+use crate::{Ground, OneAddress, Process, Seat, eventually};
+
+/// The heap of the cluster's own console.
+const CONSOLE_HEAP_MEGABYTES: u32 = 256;
 
 /// The size and settings of a cluster.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +71,8 @@ impl Cluster {
         let loads_plugin = options.plugin.is_some();
         let launcher = Launcher::new(ground, hadoop, options, root);
         launcher.format_namenode();
-        let (namenode, console) = (Some(launcher.start_namenode(&[])), launcher.start_console());
+        let namenode = Some(launcher.start_namenode(&[]));
+        let console = launcher.start_console(Seat::Head, CONSOLE_HEAP_MEGABYTES);
         let nodes = launcher.data_nodes();
         let mut cluster = Self { namenode, nodes, console, loads_plugin, launcher };
         (0..cluster.nodes.len()).for_each(|at| cluster.start(at));
@@ -93,6 +97,11 @@ impl Cluster {
     /// The HDFS command line.
     pub fn console(&mut self) -> &mut Console {
         &mut self.console
+    }
+
+    /// Starts another HDFS command line, at a client's seat. It ends when it is dropped.
+    pub fn start_console(&self, seat: Seat, heap_megabytes: u32) -> Console {
+        self.launcher.start_console(seat, heap_megabytes)
     }
 
     /// All DataNodes.

@@ -68,8 +68,8 @@ impl Console {
             && none("Missing internal blocks:")
     }
 
-    /// For all files below a path, counts the internal blocks for which the NameNode lists no DataNode. The
-    /// query is cheap.
+    /// For all files below a path, counts the blocks, or internal blocks of groups, for which the NameNode lists
+    /// no DataNode. The query is cheap.
     ///
     /// # Panics
     /// If the NameNode does not answer.

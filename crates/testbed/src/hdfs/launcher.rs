@@ -148,11 +148,15 @@ impl Launcher {
         self.folder().join(format!("node{}.log", at + 1))
     }
 
-    /// Starts the HDFS command line.
-    pub(super) fn start_console(&self) -> Console {
+    /// Starts the HDFS command line at a seat. Each seat has one log.
+    pub(super) fn start_console(&self, seat: Seat, heap_megabytes: u32) -> Console {
         let settings: Vec<_> = self.settings().into_iter().chain(self.plugin_settings()).collect();
-        let command = self.jvm(Seat::Head, 256, &self.jars(), "Console", &settings);
-        Console::start(command, &self.folder().join("console.log"))
+        let command = self.jvm(seat, heap_megabytes, &self.jars(), "Console", &settings);
+        let log = match seat {
+            Seat::Head => "console.log".to_owned(),
+            Seat::Server(at) => format!("console{}.log", at + 1),
+        };
+        Console::start(command, &self.folder().join(log))
     }
 
     /// Returns the settings of all daemons. With them, HDFS recognizes dead nodes within seconds, and its

@@ -1,0 +1,359 @@
+//! Carries out the measurements that the report lacks, one after another, on one cluster.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use testbed::Mend;
+
+use super::HdfsRaidArgs;
+use super::codes::{OWN, Point, points};
+use super::encoding::{ENCODERS, Encoder, time_encoding};
+use super::files::{RaidFile, client_seat, revive};
+use super::page;
+use super::readers::{Block, Client, READERS, Reader};
+use super::report::{Detail, Direct, Key, Kind, Report, Run};
+use crate::error::LabError;
+use crate::experiment::{Results, direct_send, settle};
+use crate::hdfs::cluster::{HdfsLab, Machines};
+use crate::hdfs::hadoop;
+use crate::hdfs::nodes::Gone;
+use crate::lab_cluster::Programs;
+use crate::machine::Machine;
+use crate::network::{LabNode, Names};
+use crate::run::Say;
+use crate::topology::Rate;
+
+/// As many DataNodes as in both papers' larger clusters, and as blocks in the widest code; and the client's machine.
+const MACHINES: Machines = Machines { data_nodes: 16, clients: 1 };
+/// The heap of the client's JVM. To decode, a client keeps three blocks in memory.
+const CLIENT_HEAP_MEGABYTES: u32 = 2048;
+/// The most stripes in a file of the recovery, so that its replicas need little room until it is encoded.
+const STRIPES_PER_FILE: usize = 12;
+/// The recoveries, by name, with the options of `mend node recover`.
+const RECOVERIES: [(&str, &[&str]); 2] =
+    [("Mend", &[]), ("Mend, conventional", &["--scheme", "conventional"])];
+
+/// Runs the requested measurements that the report lacks, and writes the page.
+pub(super) fn run(
+    names: &Names,
+    programs: &Programs,
+    args: &HdfsRaidArgs,
+    say: Say<'_>,
+) -> Result<ExitCode, LabError> {
+    let results = Results::begin(page::TITLE, page::COMMAND, args.out.join("hdfs-raid.md"));
+    let file = args.reports.join("hdfs-raid.json");
+    let book = Book { report: Report::resume(&file, Machine::this()), file, results };
+    let todo = Todo::of(args, &book.report);
+    say(&format!("{} repetitions are to be measured", todo.count()));
+    if todo.count() == 0 {
+        return book.results.publish(&page::text(&book.report), &page::drawings(&book.report));
+    }
+    let lab = HdfsLab::up(names, programs, hadoop()?, MACHINES)?;
+    let mut measuring = Measuring { lab, args, say, book };
+    measuring.all(&todo)?;
+    let Book { report, results, .. } = measuring.book;
+    results.publish(&page::text(&report), &page::drawings(&report))
+}
+
+/// The repetitions that the report lacks: measurements with the number of repetitions.
+#[derive(Debug, PartialEq)]
+struct Todo {
+    reads: Vec<(Point, Vec<(Reader, usize)>)>,
+    encodings: Vec<(Encoder, usize)>,
+    recoveries: Vec<(usize, usize)>,
+}
+
+fn read_key(args: &HdfsRaidArgs, point: Point, reader: Reader) -> Key {
+    key(args, Kind::Read, (&point.code.to_string(), point.block_mib), &reader.name())
+}
+
+fn encoding_key(args: &HdfsRaidArgs, encoder: Encoder) -> Key {
+    key(args, Kind::Encoding, (&OWN.to_string(), args.encoded_block), encoder.name)
+}
+
+fn recovery_key(args: &HdfsRaidArgs, by: &str) -> Key {
+    key(args, Kind::Recovery, (&OWN.to_string(), args.small_block), by)
+}
+
+fn key(args: &HdfsRaidArgs, kind: Kind, (code, block_mib): (&str, usize), by: &str) -> Key {
+    Key { kind, code: code.to_owned(), block_mib, rate: args.rate.to_string(), by: by.to_owned() }
+}
+
+impl Todo {
+    fn of(args: &HdfsRaidArgs, report: &Report) -> Self {
+        let is_open = |count: &usize| *count > 0;
+        let reads = points(&args.codes, args.block, &args.sizes).into_iter().map(|point| {
+            let lacks = |reader: Reader| {
+                // How long HDFS tries before it fails depends on its settings alone.
+                let repetitions = if reader == Reader::Stock { 1 } else { args.repetitions };
+                (reader, report.lacks(&read_key(args, point, reader), repetitions))
+            };
+            (point, READERS.map(lacks).into_iter().filter(|(_, count)| is_open(count)).collect())
+        });
+        let encodings = ENCODERS.into_iter().filter(|_| args.stripes > 0);
+        let encodings =
+            encodings.map(|encoder| (encoder, report.lacks(&encoding_key(args, encoder), args.repetitions)));
+        let recoveries = RECOVERIES.iter().enumerate().filter(|_| args.blocks > 0);
+        let recoveries =
+            recoveries.map(|(at, (by, _))| (at, report.lacks(&recovery_key(args, by), args.repetitions)));
+        Self {
+            reads: reads.filter(|(_, readers): &(_, Vec<_>)| !readers.is_empty()).collect(),
+            encodings: encodings.filter(|(_, count)| is_open(count)).collect(),
+            recoveries: recoveries.filter(|(_, count)| is_open(count)).collect(),
+        }
+    }
+
+    /// Returns the number of repetitions.
+    fn count(&self) -> usize {
+        let reads = self.reads.iter().flat_map(|(_, readers)| readers).map(|(_, count)| count);
+        let encodings = self.encodings.iter().map(|(_, count)| count);
+        reads.chain(encodings).chain(self.recoveries.iter().map(|(_, count)| count)).sum()
+    }
+}
+
+/// The report with its file and page.
+struct Book {
+    report: Report,
+    file: PathBuf,
+    results: Results,
+}
+
+impl Book {
+    /// Adds a repetition, and saves the report and the page, in case a later measurement fails.
+    fn keep(&mut self, key: &Key, run: Run) -> Result<(), LabError> {
+        self.report.add(key, run);
+        self.save()
+    }
+
+    fn save(&self) -> Result<(), LabError> {
+        self.report.save(&self.file)?;
+        self.results.save(&page::text(&self.report))
+    }
+}
+
+struct Measuring<'a> {
+    lab: HdfsLab,
+    args: &'a HdfsRaidArgs,
+    say: Say<'a>,
+    book: Book,
+}
+
+impl Measuring<'_> {
+    fn all(&mut self, todo: &Todo) -> Result<(), LabError> {
+        // Encoded stripes are described by the readers, so the coordinator does not have to follow raided files.
+        let mut mend = self.lab.attach_with(&["--dry-run"]);
+        mend.wait_for_helpers();
+        self.lab.certify(&mend);
+        for (point, readers) in &todo.reads {
+            self.reads(&mut mend, *point, readers)?;
+        }
+        for &(encoder, repetitions) in &todo.encodings {
+            for _ in 0..repetitions {
+                self.encoding(&mut mend, encoder)?;
+            }
+        }
+        if !todo.recoveries.is_empty() {
+            let stripes = self.fill(&mend)?;
+            drop(mend);
+            self.recoveries(stripes, &todo.recoveries)?;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, key: &Key, run: Run) -> Result<(), LabError> {
+        let Key { code, block_mib, rate, by, .. } = key;
+        (self.say)(&format!("{by}: {code}, {block_mib} MiB at {rate}: {:.2} s", run.seconds));
+        self.book.keep(key, run)
+    }
+
+    /// Measures the time to send a block over a link, unless the report has it. The links must be shaped.
+    fn direct(&mut self, block_mib: usize) -> Result<(), LabError> {
+        let rate = self.args.rate.to_string();
+        if self.book.report.direct_of(block_mib, &rate).is_none() {
+            let seconds = direct_send(&self.lab.network, (block_mib << 20) as u64)?.as_secs_f64();
+            self.book.report.directs.push(Direct { block_mib, rate, seconds });
+        }
+        Ok(())
+    }
+
+    // ---- degraded reads ----
+
+    /// Stores and encodes a file with one stripe, loses a block, and lets all readers read it in turn.
+    fn reads(&mut self, mend: &mut Mend, point: Point, readers: &[(Reader, usize)]) -> Result<(), LabError> {
+        let Point { code, block_mib } = point;
+        (self.say)(&format!("storing and encoding a file with {code} and blocks of {block_mib} MiB"));
+        self.lab.shape(Rate::Unshaped)?;
+        let file = RaidFile::new(&format!("read-{code}-{block_mib}"), code, 1, block_mib);
+        file.store(&mut self.lab)?;
+        file.encode(&mut self.lab, mend)?;
+        let [lost, kept] = file.lost_and_kept();
+        let node = file.lose(&mut self.lab, mend)?;
+        let mut client = self.client(point);
+        let of = |reader: Reader| if reader == Reader::Plain { &kept } else { &lost };
+        self.warm_up(&mut client, readers, of)?;
+        self.direct(block_mib)?;
+        let most = readers.iter().map(|(_, count)| *count).max().unwrap_or_default();
+        for repetition in 0..most {
+            // All readers in turn, so that a drift of the machine's speed affects all of them.
+            for &(reader, _) in readers.iter().filter(|(_, count)| repetition < *count) {
+                let run = client.measure(&self.lab.network, reader, of(reader))?;
+                self.keep(&read_key(self.args, point, reader), run)?;
+            }
+        }
+        drop(client);
+        self.lab.shape(Rate::Unshaped)?;
+        file.remove(&mut self.lab);
+        revive(&mut self.lab, mend, node);
+        Ok(())
+    }
+
+    /// Starts the client's JVM.
+    fn client(&self, point: Point) -> Client {
+        let console = self.lab.cluster.start_console(client_seat(&self.lab), CLIENT_HEAP_MEGABYTES);
+        let coordinator = LabNode::Coordinator.address().to_string();
+        Client::new(console, self.lab.cluster.folder().join("read"), point.code, coordinator)
+    }
+
+    /// Lets each reader read a block once over unshaped links: the JVM compiles its code, and the readers describe the
+    /// stripe and connect. Then shapes the links.
+    fn warm_up<'b>(
+        &mut self,
+        client: &mut Client,
+        readers: &[(Reader, usize)],
+        of: impl Fn(Reader) -> &'b Block,
+    ) -> Result<(), LabError> {
+        for &(reader, _) in readers.iter().filter(|(reader, _)| *reader != Reader::Stock) {
+            client.read(reader, of(reader))?;
+        }
+        self.lab.shape(self.args.rate)?;
+        settle(&self.lab.network)
+    }
+
+    // ---- encoding ----
+
+    fn encoding(&mut self, mend: &mut Mend, encoder: Encoder) -> Result<(), LabError> {
+        let (args, key) = (self.args, encoding_key(self.args, encoder));
+        (self.say)("storing a file to encode");
+        self.lab.shape(Rate::Unshaped)?;
+        let file = RaidFile::new("encoded", OWN, args.stripes, args.encoded_block);
+        file.store(&mut self.lab)?;
+        encoder.prepare(mend);
+        self.lab.shape(args.rate)?;
+        settle(&self.lab.network)?;
+        self.direct(args.encoded_block)?;
+        let command = file.encode_command(&self.lab, mend, encoder.options)?;
+        let run = time_encoding(&self.lab.network, command, args.stripes)?;
+        self.lab.shape(Rate::Unshaped)?;
+        encoder.release(mend);
+        file.remove(&mut self.lab);
+        self.keep(&key, run)
+    }
+
+    // ---- recovery ----
+
+    /// Stores and encodes files until a DataNode has about as many blocks as requested. Returns the number of stripes.
+    fn fill(&mut self, mend: &Mend) -> Result<usize, LabError> {
+        (self.say)("storing and encoding files for the recovery");
+        self.lab.shape(Rate::Unshaped)?;
+        let stripes = (self.args.blocks * self.lab.cluster.nodes().len() / OWN.n).max(1);
+        for first in (0..stripes).step_by(STRIPES_PER_FILE) {
+            let count = STRIPES_PER_FILE.min(stripes - first);
+            let file = RaidFile::new(&format!("many-{first}"), OWN, count, self.args.small_block);
+            file.store(&mut self.lab)?;
+            file.encode(&mut self.lab, mend)?;
+        }
+        Ok(stripes)
+    }
+
+    /// Measures the recovery of DataNodes, one after another. Each lost DataNode is replaced by an empty one.
+    fn recoveries(&mut self, stripes: usize, todo: &[(usize, usize)]) -> Result<(), LabError> {
+        let mut mend = self.lab.attach_with(&["--raid"]);
+        mend.wait_until_safe(stripes);
+        self.lab.certify(&mend);
+        let most = todo.iter().map(|(_, count)| *count).max().unwrap_or_default();
+        for repetition in 0..most {
+            for &(at, _) in todo.iter().filter(|(_, count)| repetition < *count) {
+                self.recovery(&mut mend, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn recovery(&mut self, mend: &mut Mend, at: usize) -> Result<(), LabError> {
+        let ((by, options), args) = (RECOVERIES[at], self.args);
+        self.lab.await_whole();
+        self.lab.shape(args.rate)?;
+        settle(&self.lab.network)?;
+        self.direct(args.small_block)?;
+        let gone = Gone::kill(&mut self.lab, Some(&mut *mend), "/", args.blocks)?;
+        let repaired = gone.recover(&mut self.lab, mend, options)?;
+        let (blocks, survivors) = (gone.blocks(), self.lab.cluster.nodes().len() - 1);
+        let detail = Detail::Recovery { blocks, survivors, timeline: repaired.timeline.clone() };
+        self.lab.shape(Rate::Unshaped)?;
+        gone.replace(&mut self.lab, Some(mend));
+        self.keep(&recovery_key(args, by), Run::of(&repaired, detail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::codes::CODES;
+    use super::super::encoding::ONE_JVM;
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: HdfsRaidArgs,
+    }
+
+    fn args(words: &[&str]) -> HdfsRaidArgs {
+        Cli::parse_from([&["lab"], words].concat()).args
+    }
+
+    fn empty() -> Report {
+        Report::resume("/nowhere/report.json".as_ref(), Machine::this())
+    }
+
+    #[test]
+    fn all_codes_are_measured_by_default() {
+        let todo = Todo::of(&args(&[]), &empty());
+        assert_eq!(args(&[]).codes, CODES);
+        // Nine codes with blocks of 64 MiB, and one code with three further sizes.
+        assert_eq!(todo.reads.len(), 9 + 3);
+        // Seven readers read three times, and HDFS fails once.
+        assert_eq!(todo.count(), 12 * (7 * 3 + 1) + 3 * ENCODERS.len() + 3 * RECOVERIES.len());
+    }
+
+    #[test]
+    fn only_what_the_report_lacks_is_measured() {
+        let args = args(&["--codes", "14-10", "--repetitions", "2", "--blocks", "0"]);
+        let mut report = empty();
+        let run = |seconds| Run {
+            seconds,
+            received: 0,
+            received_most: 0,
+            disturbed: false,
+            cpu_bound: false,
+            detail: Detail::Read,
+        };
+        let point = Point { code: OWN, block_mib: 64 };
+        for reader in READERS {
+            report.add(&read_key(&args, point, reader), run(1.0));
+        }
+        report.add(&encoding_key(&args, ONE_JVM), run(1.0));
+        let todo = Todo::of(&args, &report);
+        let [(found, readers)] = &todo.reads[..] else { panic!("{todo:?}") };
+        assert_eq!(*found, point);
+        let rest: Vec<_> = READERS.into_iter().filter(|reader| *reader != Reader::Stock).collect();
+        assert_eq!(*readers, rest.iter().map(|&reader| (reader, 1)).collect::<Vec<_>>());
+        assert_eq!((&todo.encodings[..], &todo.recoveries[..]), (&[(ONE_JVM, 1)][..], &[][..]));
+        for reader in rest {
+            report.add(&read_key(&args, point, reader), run(1.0));
+        }
+        report.add(&encoding_key(&args, ONE_JVM), run(1.0));
+        assert_eq!(Todo::of(&args, &report).count(), 0);
+    }
+}
