@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hdfs_raid::{Codec, File, Glob, Listing, ParityState, Policies, Scope, State, Survey, Unit, is_within};
+use hdfs_raid::{
+    Codec, File, Glob, Listing, ParityState, Policies, Scope, StaleParity, State, Survey, Unit, is_within,
+};
 
 use super::schedule::{Encoding, Task, Urgency};
 
@@ -45,7 +47,8 @@ impl Encodings {
             let is_own = unit.codec.as_ref() == Some(&encoding.codec.name);
             let urgency = urgency(unit, file, &files).filter(|_| is_own && covers(&unit.path))?;
             let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
-            Some(Task { path, bytes: unit.bytes, modified_ms: file.modified_ms, urgency, encoding })
+            let stray = unit.stray().map(str::to_owned);
+            Some(Task { path, bytes: unit.bytes, modified_ms: file.modified_ms, urgency, encoding, stray })
         };
         survey.units.iter().filter_map(task).collect()
     }
@@ -61,11 +64,15 @@ fn root_of(pattern: &Glob) -> String {
 
 /// Returns why a file that a policy covers needs work; `None` if it needs none, or if Mend leaves it as it is.
 fn urgency(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> Option<Urgency> {
-    if unit.held.is_some() {
+    // Without valid parity, even a file that is not encoded now needs its former replicas.
+    let is_unprotected = matches!(unit.state, State::Stale(_)) || unit.stray().is_some();
+    if unit.held.is_some() && !is_unprotected {
         return None;
     }
     let is_single = unit.health.single > 0 || unit.health.unprotected > 0;
     match &unit.state {
+        // Another version of Mend knows what the note means.
+        State::Stale(StaleParity::UnknownNote) => None,
         State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => Some(Urgency::Unsafe),
         State::Stale(_) => Some(Urgency::Changed),
         // The blocks of a damaged file are repaired first.
@@ -186,6 +193,7 @@ mod tests {
             ("/d/crowded", Urgency::Misplaced),
             ("/d/high", Urgency::Unfinished),
             ("/d/new", Urgency::New),
+            ("/d/open", Urgency::Unsafe),
             ("/d/single", Urgency::Unsafe),
             ("/d/stale", Urgency::Changed),
             ("/d/unproven", Urgency::Unfinished),

@@ -63,6 +63,8 @@ pub(crate) struct Task {
     pub urgency: Urgency,
     /// How it is encoded.
     pub encoding: Arc<Encoding>,
+    /// The path of its parity, if it was renamed without it.
+    pub stray: Option<String>,
 }
 
 /// The limits that operators set.

@@ -18,7 +18,14 @@ static ENCODING: LazyLock<Arc<Encoding>> = LazyLock::new(|| {
 });
 
 fn task(path: &str, urgency: Urgency, modified_ms: u64) -> Task {
-    Task { path: path.to_owned(), bytes: 100, modified_ms, urgency, encoding: Arc::clone(&ENCODING) }
+    Task {
+        path: path.to_owned(),
+        bytes: 100,
+        modified_ms,
+        urgency,
+        encoding: Arc::clone(&ENCODING),
+        stray: None,
+    }
 }
 
 fn schedule(files_at_once: usize, rate: Option<u64>) -> Schedule {
