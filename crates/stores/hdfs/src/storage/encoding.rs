@@ -316,7 +316,7 @@ fn errand(task: &Task, term: u64) -> Errand {
     let goal =
         Goal::Encoded { replication: policy.replication, parity_replication: policy.parity_replication };
     let drive = Drive::new(codec.clone(), encoding.tolerated, goal, term);
-    Errand { file: RaidFile { path: task.path.clone(), codec, policy: Some(policy) }, drive }
+    Errand { file: RaidFile { path: task.path.clone(), codec, policy: Some(policy), stray: None }, drive }
 }
 
 /// Returns how the work on a file has ended; `None` stands for work that was interrupted.

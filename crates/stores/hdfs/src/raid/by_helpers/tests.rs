@@ -147,7 +147,7 @@ fn facts(present: &[usize]) -> Facts {
 
 fn raid_file(code: &str) -> RaidFile {
     let codec = Codec::new("c", code.parse().expect("a code"), "/p", Scope::File);
-    RaidFile { path: "/a".to_owned(), codec, policy: None }
+    RaidFile { path: "/a".to_owned(), codec, policy: None, stray: None }
 }
 
 /// Parity blocks of a stripe, which go to the DataNodes 6, 7 and so on.
