@@ -295,14 +295,14 @@ final class Changes {
   private void reserve(String[] words) throws IOException {
     Reservations reservations = new Reservations(client.getNamenode(), lines, Long.parseLong(words[0]));
     for (int at = 1; at + 1 < words.length; at += 2) {
-      reservations.reserve(path(words[at]), words[at + 1]);
+      reservations.reserve(Survey.decoded(words[at]), words[at + 1]);
     }
   }
 
   private void complete(String[] words) throws IOException {
     Reservations reservations = new Reservations(client.getNamenode(), lines, Long.parseLong(words[0]));
     for (int at = 1; at + 2 < words.length; at += 3) {
-      reservations.complete(path(words[at]), Long.parseLong(words[at + 1]), Long.parseLong(words[at + 2]));
+      reservations.complete(Survey.decoded(words[at]), Long.parseLong(words[at + 1]), Long.parseLong(words[at + 2]));
     }
   }
 
