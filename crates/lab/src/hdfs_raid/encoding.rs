@@ -4,8 +4,6 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use testbed::Mend;
-
 use super::report::{Detail, Run};
 use crate::error::LabError;
 use crate::experiment::{Repaired, measure};
@@ -16,40 +14,22 @@ const WHO: &str = "mend raid encode";
 const ENCODE: &str = ": encode stripe ";
 const CHECK: &str = ": read the parity back";
 
-/// What makes the parity.
+/// What makes the parity: a name for tables and reports, and the options of `mend raid encode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Encoder {
-    /// The name in tables and reports.
     pub(super) name: &'static str,
-    /// The options of `mend raid encode`.
     pub(super) options: &'static [&'static str],
-    /// Whether the coordinator runs. Without a coordinator, the JVM of the command makes the parity.
-    has_coordinator: bool,
 }
 
-/// All encoders, each a row of the table. **Encoding by helpers is added here**: an element for each scheme, with
-/// `has_coordinator: true` and the options that select helpers and scheme.
-pub(super) const ENCODERS: [Encoder; 1] = [ONE_JVM];
+/// All encoders, each a row of the table.
+pub(super) const ENCODERS: [Encoder; 4] = [
+    ONE_JVM,
+    Encoder { name: "Mend, conventional", options: &["--encoder", "helpers", "--scheme", "conventional"] },
+    Encoder { name: "Mend, ppr", options: &["--encoder", "helpers", "--scheme", "ppr"] },
+    Encoder { name: "Mend, pipelined", options: &["--encoder", "helpers", "--scheme", "pipelined"] },
+];
 /// One JVM on the client's machine reads k blocks of each stripe and writes the parity, as HDFS-RAID's RaidNode.
-pub(super) const ONE_JVM: Encoder =
-    Encoder { name: "HDFS-RAID's way: one JVM", options: &[], has_coordinator: false };
-
-impl Encoder {
-    /// Stops the coordinator if this encoder needs none.
-    pub(super) fn prepare(self, mend: &mut Mend) {
-        if !self.has_coordinator {
-            mend.kill_coordinator();
-        }
-    }
-
-    /// Undoes [`prepare`](Self::prepare).
-    pub(super) fn release(self, mend: &mut Mend) {
-        if !self.has_coordinator {
-            mend.start_coordinator();
-            mend.wait_for_helpers();
-        }
-    }
-}
+const ONE_JVM: Encoder = Encoder { name: "HDFS-RAID's way: one JVM", options: &["--encoder", "jvm"] };
 
 /// How long the calls of an encoding took that move data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

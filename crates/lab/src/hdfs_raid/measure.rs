@@ -149,7 +149,7 @@ impl Measuring<'_> {
         }
         for &(encoder, repetitions) in &todo.encodings {
             for _ in 0..repetitions {
-                self.encoding(&mut mend, encoder)?;
+                self.encoding(&mend, encoder)?;
             }
         }
         if !todo.recoveries.is_empty() {
@@ -231,20 +231,18 @@ impl Measuring<'_> {
 
     // ---- encoding ----
 
-    fn encoding(&mut self, mend: &mut Mend, encoder: Encoder) -> Result<(), LabError> {
+    fn encoding(&mut self, mend: &Mend, encoder: Encoder) -> Result<(), LabError> {
         let (args, key) = (self.args, encoding_key(self.args, encoder));
         (self.say)("storing a file to encode");
         self.lab.shape(Rate::Unshaped)?;
         let file = RaidFile::new("encoded", OWN, args.stripes, args.encoded_block);
         file.store(&mut self.lab)?;
-        encoder.prepare(mend);
         self.lab.shape(args.rate)?;
         settle(&self.lab.network)?;
         self.direct(args.encoded_block)?;
         let command = file.encode_command(&self.lab, mend, encoder.options)?;
         let run = time_encoding(&self.lab.network, command, args.stripes)?;
         self.lab.shape(Rate::Unshaped)?;
-        encoder.release(mend);
         file.remove(&mut self.lab);
         self.keep(&key, run)
     }
@@ -300,7 +298,6 @@ mod tests {
     use clap::Parser;
 
     use super::super::codes::CODES;
-    use super::super::encoding::ONE_JVM;
     use super::*;
 
     #[derive(Parser)]
@@ -343,17 +340,22 @@ mod tests {
         for reader in READERS {
             report.add(&read_key(&args, point, reader), run(1.0));
         }
-        report.add(&encoding_key(&args, ONE_JVM), run(1.0));
+        for encoder in ENCODERS {
+            report.add(&encoding_key(&args, encoder), run(1.0));
+        }
         let todo = Todo::of(&args, &report);
         let [(found, readers)] = &todo.reads[..] else { panic!("{todo:?}") };
         assert_eq!(*found, point);
         let rest: Vec<_> = READERS.into_iter().filter(|reader| *reader != Reader::Stock).collect();
         assert_eq!(*readers, rest.iter().map(|&reader| (reader, 1)).collect::<Vec<_>>());
-        assert_eq!((&todo.encodings[..], &todo.recoveries[..]), (&[(ONE_JVM, 1)][..], &[][..]));
+        assert_eq!(todo.encodings, ENCODERS.map(|encoder| (encoder, 1)));
+        assert!(todo.recoveries.is_empty(), "{todo:?}");
         for reader in rest {
             report.add(&read_key(&args, point, reader), run(1.0));
         }
-        report.add(&encoding_key(&args, ONE_JVM), run(1.0));
+        for encoder in ENCODERS {
+            report.add(&encoding_key(&args, encoder), run(1.0));
+        }
         assert_eq!(Todo::of(&args, &report).count(), 0);
     }
 }

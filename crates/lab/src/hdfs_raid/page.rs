@@ -133,8 +133,9 @@ the shortest, divided by it.
 
 const ENCODINGS: &str = "\
 `mend raid encode` for one file, on the client's machine. The times are those of its calls that make the parity, and that read everything
-back and check it; the rest of the command's time is mostly waiting for HDFS to remove replicas. *HDFS-RAID's way*: without a coordinator,
-one JVM reads k blocks of each stripe and writes the parity, as RaidNode did. *MB/s* counts data, not parity.
+back and check it; the rest of the command's time is mostly waiting for HDFS to remove replicas. *HDFS-RAID's way* (`--encoder jvm`):
+one JVM reads k blocks of each stripe and writes the parity, as RaidNode did. *Mend* (`--encoder helpers`): helpers make each parity block at
+its DataNode by the scheme, and check the stripe while they make it. *MB/s* counts data, not parity.
 ";
 
 const RECOVERIES: &str = "\
