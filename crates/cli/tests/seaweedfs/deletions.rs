@@ -165,7 +165,8 @@ pub fn a_journal_of_an_earlier_encoding(world: &mut World) {
     wait_until_as_it_was(world, &lost, &shard);
     wait_until_whole(world);
     wait_until_unlocked(world);
-    let asked = world.server(world.holder(&lost).0).is_deleted(volume.id(), lost.shard, needle);
+    let server = world.server(world.holder(&lost).0);
+    let asked = server.is_deleted(volume.id(), lost.shard, needle);
     assert!(!world.runtime.block_on(asked).expect("it answers"), "the needle exists");
     // Follow the advice of `mend status`, and put back what the current journal contained.
     mend.kill_coordinator();

@@ -36,7 +36,7 @@ pub fn a_restarted_master_has_forgotten_the_lock(world: &mut World) {
         loop {
             match watch.next().await {
                 Event::Blind(_) => was_blind = true,
-                Event::Listed(listing, _) if was_blind && listing.shard_count() == 28 => return,
+                Event::Listed(listing, ..) if was_blind && listing.shard_count() == 28 => return,
                 Event::Listed(..) => {}
             }
         }

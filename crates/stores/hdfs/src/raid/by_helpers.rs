@@ -312,7 +312,9 @@ impl HelperParity {
         let Some(prints) = prints.collect::<Option<Vec<String>>>() else { return false };
         let mut proven = self.proven();
         let are_proven = prints.iter().all(|print| proven.contains(print));
-        prints.iter().for_each(|print| drop(proven.remove(print)));
+        prints.iter().for_each(|print| {
+            proven.remove(print);
+        });
         are_proven
     }
 }
