@@ -156,11 +156,13 @@ impl Work {
 
     /// Raises the replication of a file whose parity was deleted by another program, before or while the encoding was
     /// undone.
-    fn raise_former(&self, source: &File, nodes: &DataNodes) -> Option<Next> {
+    fn raise_former(&mut self, source: &File, nodes: &DataNodes) -> Option<Next> {
         let seen =
             self.former.filter(|&(inode, _)| inode == source.inode).map(|(_, replication)| replication);
         let usual = (source.replication <= 1).then_some(USUAL_REPLICATION);
-        raise(source, seen.or(usual)?, nodes)
+        let replication = seen.or(usual)?;
+        self.former = Some((source.inode, replication)); // The replicas are still missing after the call.
+        raise(source, replication, nodes)
     }
 
     /// Returns the next step towards an encoded file.
