@@ -4,13 +4,13 @@
 //! Puts and repairs never place a stripe this way. A stripe becomes misplaced when the only copy of one of
 //! its blocks is adopted on a helper that already has another of its blocks, or when a catalog is rebuilt. If
 //! a helper lists a better placed copy, this copy replaces the block. Otherwise the block moves to a helper
-//! without a block of the stripe. While a stripe is misplaced, no other copies of its blocks are removed. Moves that
-//! fail are repeated at growing intervals.
+//! without a block of the stripe. While a stripe is misplaced, no other copies of its blocks are removed. If all
+//! moves fail, they are repeated at growing intervals.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use recovery::{RepairId, Target};
+use recovery::{Counters, RepairId, Target};
 use repair::{BlockId, NodeId, StripeId};
 use store_api::StripeRecord;
 
@@ -90,7 +90,7 @@ impl Misplaced {
         Some(self.attempts.wait(now)).filter(|wait| !wait.is_zero())
     }
 
-    /// Whether a repair that moves blocks is open, perhaps one of an earlier coordinator. Notes the failures of the last
+    /// Whether a repair that moves blocks is open, perhaps one of an earlier coordinator. Notes the result of the last
     /// repair when it has ended.
     fn is_moving(&mut self, orders: OpenOrders<'_>, now: Duration) -> bool {
         let is_open = |repair: &Repair| repair.is_open() && is_own_move(&repair.order);
@@ -98,12 +98,18 @@ impl Misplaced {
             return true;
         }
         if let Some(ended) = self.repair.take().and_then(|id| orders.scheduler.repair(RepairId(id))) {
-            match ended.counters.failed {
-                0 => self.attempts = Attempts::default(),
-                _ => self.attempts.fail(now, Duration::ZERO),
-            }
+            self.note_end(ended.counters, now);
         }
         false
+    }
+
+    /// Notes the result of a repair. Only one that has moved nothing delays the next: thousands of other blocks must not
+    /// wait because single ones cannot be moved.
+    fn note_end(&mut self, ended: Counters, now: Duration) {
+        match (ended.done, ended.failed) {
+            (0, 1..) => self.attempts.fail(now, Duration::ZERO),
+            _ => self.attempts = Attempts::default(),
+        }
     }
 
     fn begin_moves(&mut self, facts: Facts<'_>, moves: Vec<BlockId>, out: &mut Out) {
@@ -157,5 +163,20 @@ impl Jobs {
         let mut takers =
             self.candidates(facts, stripe.block_bytes).into_iter().map(|candidate| candidate.node);
         takers.any(|node| !holders.contains(&node) && !maintained(node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_repairs_that_have_moved_nothing_delay_the_next() {
+        let mut misplaced = Misplaced::default();
+        let ended = |done, failed| Counters { done, failed, ..Counters::default() };
+        misplaced.note_end(ended(0, 1), Duration::ZERO);
+        assert!(misplaced.tried_again_in(Duration::ZERO).is_some());
+        misplaced.note_end(ended(999, 1), Duration::ZERO);
+        assert_eq!(misplaced.tried_again_in(Duration::ZERO), None);
     }
 }
