@@ -38,6 +38,11 @@ impl DamageSearch {
         }
         slots.into_iter().map(|slot| picture.stripe_in(slot)).collect()
     }
+
+    /// Whether the last check has considered only some of the stripes.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.others.values().chain([&self.rotten]).any(|&stopped_at| stopped_at != Slot::default())
+    }
 }
 
 /// Returns the readable damaged stripes that do not wait for the recovery of a helper, by the number of blocks that they

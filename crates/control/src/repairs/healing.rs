@@ -128,9 +128,11 @@ impl Healing {
         let all_serve = facts.stripes.picture.nodes().keys().all(|&node| facts.stripes.picture.is_up(node));
         self.all_since = all_serve.then(|| self.all_since.unwrap_or(facts.base.now));
         self.waiting.clear();
-        self.paused.clear();
         self.close_cases(facts);
         let damaged = self.search.next(facts);
+        // Those that hold back stripes which this check does not consider stay listed.
+        let (is_partial, queue) = (self.search.is_partial(), orders.queue);
+        self.paused.retain(|&repair| is_partial && queue.is_open(repair) && queue.is_paused(repair));
         let being_recorded = facts.storing.orders().filter(|order| order.heals()).count();
         let (going, waiting) = orders.queue.healing(refused);
         let most = OPEN_AT_ONCE.min(OPEN_WITH_REFUSED.saturating_sub(waiting));
@@ -138,7 +140,9 @@ impl Healing {
         // Unreadable stripes are skipped. They are considered again when one of their blocks returns.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
             damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
-        worst_first.sort_by_key(|(patience, _)| patience.left);
+        // Stripes whose repairs keep failing must not hide others that can lose as many blocks.
+        let attempts = |stripe: &StripeRecord| self.cases.get(&stripe.id).map_or(0, |case| case.attempts);
+        worst_first.sort_by_key(|(patience, stripe)| (patience.left, attempts(stripe)));
         for (patience, stripe) in worst_first {
             let begins = open < most && self.heal_stripe((facts, orders), policy, stripe, patience, out);
             open += usize::from(begins);
