@@ -28,6 +28,9 @@ use crate::stripes::indices::indexed;
 
 /// How many stripes, and how many blocks of each, the advice names.
 const NAMED: usize = 5;
+/// In how many stripes the advice looks for blocks that cannot be read. The status is determined every second, and all
+/// stripes without such blocks leave the list in time.
+const ADVISED: usize = 4096;
 
 impl UnprovenStripe {
     /// Returns the good blocks of the stripe that no check has proven.
@@ -215,7 +218,7 @@ impl Distrusted {
              counted as lost; the parity check runs automatically{why}",
             list(&names)
         );
-        let unread = self.open.iter().filter_map(|(stripe, open)| {
+        let unread = self.open.iter().take(ADVISED).filter_map(|(stripe, open)| {
             open.unread_advice(facts, &facts.stripes.picture.stripe(stripe).ok()?)
         });
         [all].into_iter().chain(unread.take(NAMED)).collect()
