@@ -37,6 +37,8 @@ pub(crate) struct Misplaced {
     due: Duration,
     pub(crate) repair: Option<u64>,
     attempts: Attempts,
+    /// The stripes of the last order. The next order takes others first, so that moves that fail do not hold them up.
+    tried: BTreeSet<StripeId>,
 }
 
 /// The reason for not moving blocks of misplaced stripes yet.
@@ -72,14 +74,14 @@ impl Misplaced {
             return;
         }
         if facts.stripes.picture.doubled().next().is_none() {
-            self.attempts = Attempts::default();
+            (self.attempts, self.tried) = (Attempts::default(), BTreeSet::new());
             return;
         }
         // Better placed copies are put into service first. If a block moved at the same time, it could move to such a
         // copy, and both would be moved back later.
         out.tell(Signal::SeekHomes);
         if self.attempts.wait(facts.base.now).is_zero()
-            && let Ok(moves) = moves(facts, jobs, orders.queue, nodes)
+            && let Ok(moves) = moves(facts, jobs, (orders.queue, nodes), &self.tried)
         {
             self.begin_moves(facts, moves, out);
         }
@@ -114,10 +116,14 @@ impl Misplaced {
 
     fn begin_moves(&mut self, facts: Facts<'_>, moves: Vec<BlockId>, out: &mut Out) {
         let blocks = moves.len();
+        let stripe_of = |block: &BlockId| facts.stripes.picture.find_block(block).ok();
+        let stripes: BTreeSet<StripeId> =
+            moves.iter().filter_map(stripe_of).map(|(stripe, _)| stripe).collect();
         let order = facts.own_order(Target::Rebalance(moves));
         let (Ok(order), Ok(id)) = (order, out.next_number()) else { return };
         tracing::info!(repair = id, blocks, "moving blocks off helpers that hold several of a stripe");
         self.repair = Some(id);
+        self.tried = stripes;
         let (write, then) = Ordered::new(id, order, OrderedBy::Damage).stored();
         out.store(write, then);
     }
@@ -128,13 +134,13 @@ fn is_own_move(order: &Order) -> bool {
     order.by_itself && matches!(order.target, Target::Rebalance(_))
 }
 
-/// Returns one block of each misplaced stripe, if another helper can accept this block. If no block can be
-/// moved, the error is the reason.
+/// Returns one block of each misplaced stripe, if another helper can accept this block; those of the stripes `tried`
+/// come last. If no block can be moved, the error is the reason.
 pub(crate) fn moves(
     facts: Facts<'_>,
     jobs: &Jobs,
-    queue: &Queue,
-    nodes: &NodeRecovery,
+    (queue, nodes): (&Queue, &NodeRecovery),
+    tried: &BTreeSet<StripeId>,
 ) -> Result<Vec<BlockId>, Waits> {
     if let Some(node) = nodes.awaited_helper(facts, queue) {
         return Err(Waits::Helper(facts.nodes.name(node)));
@@ -142,8 +148,9 @@ pub(crate) fn moves(
     let seeks = !facts.base.is_dry_run();
     let copies = facts.nodes.live_helpers().filter(|_| seeks).flat_map(|node| facts.wanted_copies(node));
     let has_copies: BTreeSet<StripeId> = copies.map(|(stripe, _)| stripe).collect();
-    let (better_placed, others): (Vec<StripeRecord>, Vec<StripeRecord>) =
+    let (better_placed, mut others): (Vec<StripeRecord>, Vec<StripeRecord>) =
         facts.stripes.picture.doubled().partition(|stripe| has_copies.contains(&stripe.id));
+    others.sort_by_key(|stripe| tried.contains(&stripe.id)); // Otherwise the order stays.
     let movable = |stripe: StripeRecord| {
         let block = facts.doubled_block(&stripe)?;
         jobs.has_taker(facts, &stripe).then_some(block)
