@@ -458,10 +458,14 @@ impl TestCluster {
     }
 
     fn begin(&mut self, name: &str, bytes: u64) -> Result<PutView, RequestError> {
+        self.begin_coded(name, None, bytes)
+    }
+
+    fn begin_coded(&mut self, name: &str, code: Option<&str>, bytes: u64) -> Result<PutView, RequestError> {
         let request = PutRequest {
             name: name.into(),
             bytes,
-            code: None,
+            code: code.map(str::to_owned),
             block_bytes: None,
             chunk_bytes: None,
             replace: false,
@@ -482,7 +486,17 @@ impl TestCluster {
     fn put(&mut self, name: &str, stripes: u64) -> FileLayout {
         let put = self.begin(name, stripes * 8192).unwrap();
         assert_eq!(put.stripes.len() as u64, stripes);
-        for position in 0..stripes as u32 {
+        self.finish_put(name, &put)
+    }
+
+    /// Stores a file with this code.
+    fn put_coded(&mut self, name: &str, code: &str, bytes: u64) -> FileLayout {
+        let put = self.begin_coded(name, Some(code), bytes).unwrap();
+        self.finish_put(name, &put)
+    }
+
+    fn finish_put(&mut self, name: &str, put: &PutView) -> FileLayout {
+        for position in 0..put.stripes.len() as u32 {
             self.open(1, ClientRequest::PutStripe { put: put.put, position });
             self.closed(1).unwrap().unwrap();
         }

@@ -1,6 +1,6 @@
 //! The API's views of repairs, with the reasons why repairs wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -162,9 +162,10 @@ impl<'a> Answers<'a> {
             return None;
         }
         let stripes = count(census.misplaced, "stripe");
+        let known = (&self.repairs.queue, &self.repairs.nodes);
         let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.queue.is_open(repair)) {
             Some(repair) => format!("repair {repair} is moving blocks to other helpers"),
-            None => match moves(self.facts, self.jobs, &self.repairs.queue, &self.repairs.nodes) {
+            None => match moves(self.facts, self.jobs, known, &BTreeSet::new()) {
                 Ok(_) => match self.repairs.misplaced.tried_again_in(self.facts.base.now) {
                     Some(left) => {
                         format!("moving blocks has failed; the next attempt starts in {}", in_words(left))

@@ -261,6 +261,11 @@ impl Claims {
                             self.stuck.entry(item).or_insert_with(|| Stuck::new(repair, stripe.clone()));
                         stuck.refuse(&error, now, most)
                     }
+                    // Another client has the stripe for a while, which says nothing about the refused nodes.
+                    false if !names_node(&error) => {
+                        self.stuck.get_mut(&item).into_iter().for_each(|stuck| stuck.again = now + ASK_AGAIN);
+                        ASK_AGAIN
+                    }
                     false => {
                         self.stuck.remove(&item);
                         ASK_AGAIN
@@ -347,7 +352,7 @@ fn stop_on_hold(
     scheduler: &mut Scheduler,
     out: &mut Out,
 ) {
-    let names_node = matches!(error, StoreError::NotServed { .. } | StoreError::Unfit { .. });
+    let names_node = names_node(error);
     for id in jobs.makers_of(stripe) {
         let RunningJob { job, item: Some(item), .. } = &jobs.running[&id] else { continue };
         if job.phase() != JobPhase::OnHold {
@@ -360,6 +365,11 @@ fn stop_on_hold(
             out.tell(Signal::Cancel(id));
         }
     }
+}
+
+/// Whether the store refuses a certain node.
+fn names_node(error: &StoreError) -> bool {
+    matches!(error, StoreError::NotServed { .. } | StoreError::Unfit { .. })
 }
 
 /// Returns the longest pause between two requests for a refused claim.

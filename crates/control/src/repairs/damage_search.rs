@@ -27,7 +27,7 @@ pub(crate) struct DamageSearch {
 impl DamageSearch {
     /// Returns the next damaged stripes: stripes with blocks recorded as corrupt or missing, and stripes that the
     /// recovery of their absent helpers does not repair in time. In Mend's own stores, these are the stripes with a
-    /// shortened grace period.
+    /// shortened grace period, and those that cannot lose another block.
     pub(crate) fn next(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
         let Stripes { picture, .. } = facts.stripes;
         let pressing = pressing(facts);
@@ -38,10 +38,15 @@ impl DamageSearch {
         }
         slots.into_iter().map(|slot| picture.stripe_in(slot)).collect()
     }
+
+    /// Whether the last check has considered only some of the stripes.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.others.values().chain([&self.rotten]).any(|&stopped_at| stopped_at != Slot::default())
+    }
 }
 
-/// Returns the readable damaged stripes that do not wait for the recovery of a helper, by the number of blocks that they
-/// can still lose.
+/// Returns the readable damaged stripes that may have to be repaired before the recovery of a helper, by the number of
+/// blocks that they can still lose.
 fn pressing(facts: Facts<'_>) -> BTreeMap<u32, Vec<&BTreeSet<Slot>>> {
     let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
     let Stripes { picture, codes, .. } = facts.stripes;
@@ -50,7 +55,8 @@ fn pressing(facts: Facts<'_>) -> BTreeMap<u32, Vec<&BTreeSet<Slot>>> {
         let Ok(code) = codes.get(kind.code) else { continue };
         let left = codes.survives(&*code, &kind.lost);
         let Some((left, full)) = left.zip(codes.survives(&*code, &[])) else { continue };
-        if facts.base.store.reports_service() || shortened(grace, left, full) < grace {
+        // Corrupt blocks of stripes without redundancy must not wait for the turn of all other corrupt blocks.
+        if left == 0 || facts.base.store.reports_service() || shortened(grace, left, full) < grace {
             pressing.entry(left).or_default().push(kind.slots);
         }
     }

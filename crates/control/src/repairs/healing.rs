@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The maximum number of automatic repairs at a time. Stripes with the least redundancy come first.
 const OPEN_AT_ONCE: usize = 32;
 /// The maximum number including repairs that wait because the store refuses every helper. They may wait for ever, so
-/// they must not keep other repairs from starting.
+/// they must not keep other repairs from starting; in no case repairs of stripes with less redundancy.
 const OPEN_WITH_REFUSED: usize = 256;
 /// The pause after a repair that did not help. It doubles with each further failure, up to the longest pause.
 const PAUSE_FIRST: Duration = Duration::from_secs(10);
@@ -128,19 +128,30 @@ impl Healing {
         let all_serve = facts.stripes.picture.nodes().keys().all(|&node| facts.stripes.picture.is_up(node));
         self.all_since = all_serve.then(|| self.all_since.unwrap_or(facts.base.now));
         self.waiting.clear();
-        self.paused.clear();
         self.close_cases(facts);
         let damaged = self.search.next(facts);
+        // Those that hold back stripes which this check does not consider stay listed.
+        let (is_partial, queue) = (self.search.is_partial(), orders.queue);
+        self.paused.retain(|&repair| is_partial && queue.is_open(repair) && queue.is_paused(repair));
         let being_recorded = facts.storing.orders().filter(|order| order.heals()).count();
         let (going, waiting) = orders.queue.healing(refused);
-        let most = OPEN_AT_ONCE.min(OPEN_WITH_REFUSED.saturating_sub(waiting));
+        let mut refused: BTreeMap<u32, usize> = BTreeMap::new();
+        for stripe in waiting {
+            let record = facts.stripes.picture.stripe(stripe).ok();
+            let left =
+                record.and_then(|record| facts.patience_of(&record)).map_or(0, |patience| patience.left);
+            *refused.entry(left).or_default() += 1;
+        }
         let mut open = going + being_recorded;
         // Unreadable stripes are skipped. They are considered again when one of their blocks returns.
         let mut worst_first: Vec<(Patience, &StripeRecord)> =
             damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
-        worst_first.sort_by_key(|(patience, _)| patience.left);
+        // Stripes whose repairs keep failing must not hide others that can lose as many blocks.
+        let attempts = |stripe: &StripeRecord| self.cases.get(&stripe.id).map_or(0, |case| case.attempts);
+        worst_first.sort_by_key(|(patience, stripe)| (patience.left, attempts(stripe)));
         for (patience, stripe) in worst_first {
-            let begins = open < most && self.heal_stripe((facts, orders), policy, stripe, patience, out);
+            let begins = open < most_open(&refused, patience.left)
+                && self.heal_stripe((facts, orders), policy, stripe, patience, out);
             open += usize::from(begins);
         }
     }
@@ -403,4 +414,22 @@ fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
         return vec![Target::Stripe(stripe.id.clone())];
     }
     due.iter().cloned().map(Target::Block).collect()
+}
+
+/// Returns how many automatic repairs may be open when that of a stripe starts which can still lose `left` blocks.
+/// `refused` counts the stripes whose repairs the store refuses, by the number of blocks that they can still lose.
+fn most_open(refused: &BTreeMap<u32, usize>, left: u32) -> usize {
+    let waiting: usize = refused.range(..=left).map(|(_, stripes)| stripes).sum();
+    OPEN_AT_ONCE.min(OPEN_WITH_REFUSED.saturating_sub(waiting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_repairs_do_not_keep_stripes_with_less_redundancy_waiting() {
+        let refused = BTreeMap::from([(1, 250), (2, 6)]);
+        assert_eq!([0, 1, 2].map(|left| most_open(&refused, left)), [OPEN_AT_ONCE, 6, 0]);
+    }
 }

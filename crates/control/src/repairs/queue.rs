@@ -98,14 +98,14 @@ impl Queue {
         self.by_id.values().any(|repair| repair.is_open() && rebuilds(&repair.order))
     }
 
-    /// Returns the number of open automatic repairs of single stripes that are not paused, including those that an
-    /// earlier coordinator ordered: first those that can go on, then those whose items are in `refused`.
-    pub(crate) fn healing(&self, refused: &BTreeSet<ItemId>) -> (usize, usize) {
+    /// Returns the number of open automatic repairs of single stripes that are not paused and can go on, including those
+    /// that an earlier coordinator ordered, and the stripes of those whose items are in `refused`.
+    pub(crate) fn healing(&self, refused: &BTreeSet<ItemId>) -> (usize, Vec<&StripeId>) {
         let heals = |order: &Order| order.heals() && !order.paused;
         let open = self.by_id.values().filter(|repair| repair.is_open() && heals(&repair.order));
         let (refused, going): (Vec<&Repair>, Vec<&Repair>) =
             open.partition(|repair| repair.items.values().any(|item| refused.contains(&item.id)));
-        (going.len(), refused.len())
+        (going.len(), refused.into_iter().flat_map(|repair| repair.items.keys()).collect())
     }
 
     /// Whether a repair covers many stripes.

@@ -28,6 +28,9 @@ use crate::stripes::indices::indexed;
 
 /// How many stripes, and how many blocks of each, the advice names.
 const NAMED: usize = 5;
+/// In how many stripes the advice looks for blocks that cannot be read. The status is determined every second, and all
+/// stripes without such blocks leave the list in time.
+const ADVISED: usize = 4096;
 
 impl UnprovenStripe {
     /// Returns the good blocks of the stripe that no check has proven.
@@ -37,6 +40,22 @@ impl UnprovenStripe {
         record: &'r StripeRecord,
     ) -> impl Iterator<Item = (BlockIndex, &'r BlockRecord)> {
         indexed(record).filter(move |(index, block)| !self.proven.contains_key(index) && facts.counts(block))
+    }
+
+    /// Adds the blocks over which a check has passed. If those that an earlier check has read too do not suffice to
+    /// decode the stripe, the two checks may have passed over different versions of it, and only this one counts.
+    fn note_held(&mut self, facts: Facts<'_>, record: &StripeRecord, read: &BTreeMap<BlockIndex, NodeId>) {
+        let is_again = |index: &BlockIndex| {
+            let node = read.get(index);
+            node.is_some() && node == self.proven.get(index)
+        };
+        let others: Vec<BlockIndex> =
+            indexed(record).map(|(index, _)| index).filter(|index| !is_again(index)).collect();
+        let code = facts.stripes.codes.get(&record.code);
+        if !code.is_ok_and(|code| facts.stripes.codes.survives(&*code, &others).is_some()) {
+            self.proven.clear();
+        }
+        self.proven.extend(read);
     }
 
     /// Whether the proven blocks outside of `gone` suffice to decode the stripe, also after the loss of `leave`
@@ -140,7 +159,7 @@ impl Distrusted {
     ) {
         let Some(open) = self.open.get_mut(stripe) else { return };
         let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
-        open.proven.extend(read);
+        open.note_held(facts, &record, read);
         if open.unproven(facts, &record).next().is_none() {
             tracing::info!(%stripe, "parity holds in a stripe whose digests the store doubts");
             self.forget(stripe);
@@ -199,7 +218,7 @@ impl Distrusted {
              counted as lost; the parity check runs automatically{why}",
             list(&names)
         );
-        let unread = self.open.iter().filter_map(|(stripe, open)| {
+        let unread = self.open.iter().take(ADVISED).filter_map(|(stripe, open)| {
             open.unread_advice(facts, &facts.stripes.picture.stripe(stripe).ok()?)
         });
         [all].into_iter().chain(unread.take(NAMED)).collect()

@@ -9,11 +9,16 @@ use crate::control::facts;
 /// A file of one stripe, and the change after which the store doubts the stripe's digests.
 fn doubting(cluster: &mut TestCluster) -> (FileLayout, Event) {
     let file = cluster.put("f", 1);
+    let doubt = doubt_of(cluster, &file);
+    (file, doubt)
+}
+
+/// The change after which the store doubts the digests of a file's only stripe.
+fn doubt_of(cluster: &mut TestCluster, file: &FileLayout) -> Event {
     let id = StripeId(file.layout[0].stripe.stripe.clone());
     let mut record = cluster.core().stripes.picture.stripe(&id).unwrap();
     record.blocks.iter_mut().for_each(|block| block.digest = None);
-    let doubted = StoreChange::Doubted([id].into());
-    (file, Event::Changed(vec![StoreChange::Stripe(record, false), doubted]))
+    Event::Changed(vec![StoreChange::Stripe(record, false), StoreChange::Doubted([id].into())])
 }
 
 #[test]
@@ -143,6 +148,25 @@ fn checks_of_different_blocks_prove_a_stripe_together() {
     cluster.kill(&home(&file, 1));
     cluster.start(&home(&file, 0));
     cluster.wait(Duration::from_secs(61));
+    assert_eq!(cluster.core().scrub.distrusted.names(), [""; 0]);
+}
+
+/// Two checks share fewer blocks than decoding needs. Each of them may have read another version of the stripe.
+#[test]
+fn checks_that_share_too_few_blocks_prove_nothing_together() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put_coded("f", "rs-6-3", 3 * 4096);
+    let doubt = doubt_of(&mut cluster, &file);
+    let [first, last] = [[0, 1], [4, 5]].map(|blocks| blocks.map(|at| home(&file, at)));
+    last.iter().for_each(|helper| cluster.kill(helper));
+    cluster.handle(doubt);
+    cluster.play();
+    first.iter().for_each(|helper| cluster.kill(helper));
+    last.iter().for_each(|helper| cluster.start(helper));
+    cluster.wait(Duration::from_secs(61));
+    assert_eq!(cluster.core().scrub.distrusted.names().len(), 1);
+    first.iter().for_each(|helper| cluster.start(helper));
+    cluster.wait(Duration::from_secs(241));
     assert_eq!(cluster.core().scrub.distrusted.names(), [""; 0]);
 }
 

@@ -174,10 +174,18 @@ fn a_claim_that_only_a_refused_node_could_serve_is_requested_ever_less_often() {
     let stripe = StripeId(file.layout[0].stripe.stripe.clone());
     cluster.core().repairs.hold(std::slice::from_ref(&stripe));
     cluster.wait(Duration::from_secs(100));
-    let found = cluster.status().condition(ConditionCode::NoRoomToRepair).cloned();
-    assert!(found.is_some_and(|it| it.severity == Severity::Warning));
+    let is_told = |cluster: &mut TestCluster| {
+        let found = cluster.status().condition(ConditionCode::NoRoomToRepair).cloned();
+        found.is_some_and(|it| it.severity == Severity::Warning)
+    };
+    assert!(is_told(&mut cluster));
     cluster.core().repairs.let_go(&[stripe]);
+    // It also lasts while another client has the stripe.
     cluster.distrusted.clear();
+    cluster.unclaimable.insert(block(&file, 3));
+    cluster.wait(Duration::from_secs(100));
+    assert!(is_told(&mut cluster));
+    cluster.unclaimable.clear();
     cluster.wait(Duration::from_secs(62));
     assert_eq!(cluster.repair_state(repair).state.name(), "done");
     assert!(

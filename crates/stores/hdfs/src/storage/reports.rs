@@ -148,7 +148,8 @@ pub(super) async fn watch_reports(storage: Weak<HdfsSystem>, namenode: NameNode)
             let mut state = shared.state();
             for block in blocks {
                 match is_reported {
-                    true => state.forget_unlisted((node, block)),
+                    // Meanwhile, another report may have become necessary.
+                    true => state.settle_unlisted(node, block),
                     false => state.reports.want((node, block)),
                 }
             }

@@ -105,10 +105,11 @@ impl State {
         let ids: Vec<u32> = self.view.volumes().iter().map(|(id, _)| id).collect();
         let next = ids.iter().copied().find(|&id| id > self.inspection.last).or(ids.first().copied());
         self.inspection.last = next.unwrap_or_default();
-        let is_there = |id: &u32| ids.contains(id);
-        self.inspection.standing.retain(|(id, ..), _| is_there(id));
-        self.inspection.split.retain(|(id, _), _| is_there(id));
-        self.inspection.journals.retain(|(id, _), _| is_there(id));
+        self.inspection.split.retain(|(id, _), _| ids.contains(id));
+        // No later comparison includes a server that has no shards of the volume any more.
+        let volumes = self.view.volumes();
+        self.inspection.standing.retain(|(id, server, _), _| volumes.serves(*id, server));
+        self.inspection.journals.retain(|(id, server), _| volumes.serves(*id, server));
         self.forget_late_of_gone_volumes();
         next
     }
@@ -594,6 +595,20 @@ mod tests {
         assert_eq!(inspection.lines().len(), 1, "it has not answered");
         inspection.note_journals(&name, vec![(a, None)]);
         assert_eq!(inspection.lines(), [""; 0]);
+    }
+
+    #[test]
+    fn servers_without_shards_of_the_volume_are_not_named_any_more() {
+        let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+        let known = Arc::clone(&catalog.system().known);
+        known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
+        let name = VolumeName::new("c", 5).expect("a name");
+        let found = ["a", "d"].map(|server| (ServerId(server.to_owned()), Some("is older")));
+        let mut state = known.state();
+        state.inspection.note_journals(&name, found.to_vec());
+        state.next_to_inspect();
+        let lines = state.inspection.lines();
+        assert!(lines.len() == 1 && lines[0].starts_with("c_5.ecj on a is older"), "{lines:?}");
     }
 
     /// With the current `.vif`, a server would mount the other shards as current ones at its next start.
