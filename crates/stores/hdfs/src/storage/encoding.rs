@@ -38,6 +38,8 @@ const UNFIT_MS: u64 = 6 * 3_600_000;
 const LIST_AGAIN_MS: u64 = 60_000;
 /// Listings that changes cause are at least this part of the interval apart.
 const EARLY: u64 = 10;
+/// Listings that decide about unsafe files are at least this far apart, unless the interval requires less.
+const DOUBTFUL_MS: u64 = 5 * 60_000;
 /// The name under which problems and remarks are reported.
 const FINDER: &str = "encoding by policies";
 
@@ -216,14 +218,14 @@ impl Evaluation {
             tasks.into_iter().for_each(|(path, tasks)| schedule.take_listing(Some(&path), tasks));
             drop(schedule);
             if is_doubtful {
-                self.list_soon();
+                self.list_after((self.interval_ms / EARLY).min(DOUBTFUL_MS));
             }
         }
     }
 
-    /// Has the policies' folders listed as soon as another listing may follow.
-    fn list_soon(&mut self) {
-        let soon_ms = self.listed_ms.map_or(0, |listed_ms| listed_ms + self.interval_ms / EARLY);
+    /// Has the policies' folders listed this long after their last listing, if that is earlier than planned.
+    fn list_after(&mut self, pause_ms: u64) {
+        let soon_ms = self.listed_ms.map_or(0, |listed_ms| listed_ms + pause_ms);
         self.list_at_ms = self.list_at_ms.min(soon_ms);
     }
 
@@ -243,7 +245,7 @@ impl Evaluation {
         let (above, mut inside): (Vec<String>, Vec<String>) = paths.into_iter().partition(is_above);
         inside.retain(|path| roots.iter().any(|root| is_within(path, root)));
         if everything || is_short || !above.is_empty() {
-            self.list_soon();
+            self.list_after(self.interval_ms / EARLY);
         }
         let is_full = now_ms() >= self.list_at_ms;
         let paths = if is_full { roots } else { inside };
