@@ -176,10 +176,11 @@ impl History {
         }
     }
 
-    /// If the last repair failed, returns text with the repair's number, its target and the reasons.
-    pub(crate) fn failed_last(&self) -> Option<String> {
+    /// If the last repair failed, of those whose targets count, returns text with the repair's number, its target and
+    /// the reasons.
+    pub(crate) fn failed_last(&self, counts: impl Fn(&str) -> bool) -> Option<String> {
         let last = self.entries.iter().rev().find_map(|entry| match &entry.what {
-            HistoryEvent::RepairEnded { repair, target, state, reasons, .. } => {
+            HistoryEvent::RepairEnded { repair, target, state, reasons, .. } if counts(target) => {
                 Some((repair, target, *state, reasons))
             }
             _ => None,
@@ -205,4 +206,49 @@ pub(crate) fn failure_text(reason: &RepairReason) -> String {
 
 fn key(number: u64) -> String {
     format!("{PREFIX}{number:020}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn ended(repair: u64, target: &str, state: RepairState) -> HistoryEntry {
+        let (reason, next_step) = ("too few helpers".to_owned(), None);
+        let reasons = vec![RepairReason { reason, next_step, stripes: 1, blocks: Vec::new() }];
+        let what = HistoryEvent::RepairEnded {
+            repair,
+            target: target.to_owned(),
+            by_itself: false,
+            state,
+            took_ms: 1,
+            blocks: 0,
+            bytes: 0,
+            moved_blocks: 0,
+            moved_bytes: 0,
+            stripes_failed: 1,
+            lost_from: BTreeMap::new(),
+            rebuilt_on: BTreeMap::new(),
+            reasons: if state == RepairState::Failed { reasons } else { Vec::new() },
+        };
+        HistoryEntry { number: repair, at_unix_ms: repair, what }
+    }
+
+    /// Parity that helpers make for a file is a repair, too. Its end must not hide that the repair of lost blocks failed,
+    /// and its failure is none of theirs.
+    #[test]
+    fn repairs_that_do_not_count_are_passed_over() {
+        let counts = |target: &str| !target.contains("encoding");
+        let failed = |entries: Vec<HistoryEntry>| {
+            let history = History { entries: entries.into(), ..History::default() };
+            history.failed_last(counts)
+        };
+        let lost = || ended(1, "node h1", RepairState::Failed);
+        let encoded = |state| ended(2, "stripe encoding_1_2", state);
+        let told = "repair 1 (node h1) failed: 1 stripe: too few helpers";
+        assert_eq!(failed(vec![lost(), encoded(RepairState::Done)]).as_deref(), Some(told));
+        assert_eq!(failed(vec![lost(), encoded(RepairState::Failed)]).as_deref(), Some(told));
+        assert_eq!(failed(vec![ended(1, "node h1", RepairState::Done), encoded(RepairState::Failed)]), None);
+    }
 }

@@ -236,11 +236,7 @@ fn loss_details(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> Vec
     let mut details: Vec<String> = waiting.into_iter().map(|waiting| waiting.text).collect();
     let on_gone: u64 = gone.iter().map(|gone| gone.blocks).sum();
     let here = census.blocks_lost.saturating_sub(on_gone);
-    if here > 0
-        && answers.facts.nodes.settled
-        && answers.facts.may_change()
-        && !answers.repairs.queue.rebuilds()
-    {
+    if here > 0 && answers.facts.nodes.settled && answers.facts.may_change() && !is_rebuilding(answers) {
         details.extend(answers.repairs.healing.advice(answers.facts, here));
     }
     details
@@ -407,11 +403,26 @@ fn no_room_finding(answers: Answers<'_>, homeless: Vec<String>) -> Option<Findin
     })
 }
 
+/// Whether a stripe is in the catalog. Others are only described, for example those of files that are being encoded. Their
+/// repairs do not concern lost blocks.
+fn is_listed(answers: Answers<'_>, stripe: &StripeId) -> bool {
+    answers.facts.stripes.picture.stripe(stripe).is_ok()
+}
+
+/// Whether lost blocks are being rebuilt.
+fn is_rebuilding(answers: Answers<'_>) -> bool {
+    answers.repairs.queue.rebuilds(|stripe| is_listed(answers, stripe))
+}
+
 fn repair_findings(answers: Answers<'_>, census: &Census) -> Vec<Finding> {
     let mut found = Vec::new();
     let is_damaged = census.intact < census.stripes;
+    let counts = |target: &str| {
+        let stripe = target.strip_prefix("stripe ").map(|name| StripeId(name.to_owned()));
+        stripe.is_none_or(|stripe| is_listed(answers, &stripe))
+    };
     if let Some(failure) =
-        answers.history.failed_last().filter(|_| is_damaged && !answers.repairs.queue.rebuilds())
+        answers.history.failed_last(counts).filter(|_| is_damaged && !is_rebuilding(answers))
     {
         let text = "the last repair failed, and blocks are still lost".to_owned();
         found.push(Finding::new(ConditionCode::RepairFailed, 1, text).with_details([failure]));

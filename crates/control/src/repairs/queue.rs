@@ -92,9 +92,13 @@ impl Queue {
         repair.course.set_paused(paused, now);
     }
 
-    /// Whether any open repair rebuilds lost blocks and is not paused.
-    pub(crate) fn rebuilds(&self) -> bool {
-        let rebuilds = |order: &Order| !order.paused && !order.moves();
+    /// Whether any open repair rebuilds lost blocks of listed stripes and is not paused.
+    pub(crate) fn rebuilds(&self, is_listed: impl Fn(&StripeId) -> bool) -> bool {
+        let concerns = |target: &Target| match target {
+            Target::Stripe(stripe) => is_listed(stripe),
+            _ => true,
+        };
+        let rebuilds = |order: &Order| !order.paused && !order.moves() && concerns(&order.target);
         self.by_id.values().any(|repair| repair.is_open() && rebuilds(&repair.order))
     }
 

@@ -179,6 +179,11 @@ impl Drive {
         }
     }
 
+    /// Returns the term of the work; `None` before the first look.
+    pub fn term(&self) -> Option<u64> {
+        self.work.as_ref().map(|work| work.term)
+    }
+
     /// Takes the result of a look, which began at `looked_ms`.
     pub fn handle_look(
         &mut self,

@@ -26,7 +26,7 @@ use crate::listing::{
 };
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 6";
+const GREETING: &str = "0 ready 7";
 /// Timeout for the JVM's greeting, generous enough for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -640,7 +640,7 @@ mod tests {
     #[tokio::test]
     async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 6'; read a; read b
+        let script = "echo '0 ready 7'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
         let file = FileRef { inode: 1, held_at: None };
@@ -653,8 +653,8 @@ mod tests {
     async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 6'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 6'; read a; echo 'no such class' >&2";
+                echo '0 ready 7'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 7'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -667,7 +667,7 @@ mod tests {
     #[tokio::test]
     async fn events_of_the_longest_paths_are_read() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 6'; read a; path=%2F$(printf '%08000d' 0 | sed 's/0/%E6%97%A5/g')
+        let script = "echo '0 ready 7'; read a; path=%2F$(printf '%08000d' 0 | sed 's/0/%E6%97%A5/g')
             echo \"${a%% *} r $path $path\"; echo \"${a%% *} e 2\"; echo \"${a%% *} done\"; read b";
         let edits = namenode(folder.path(), script).edits(1).await.unwrap();
         let path = format!("/{}", "\u{65e5}".repeat(8000));
@@ -679,7 +679,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 6'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 7'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hdfs_raid::{
     Codec, File, Glob, Listing, ParityState, Policies, Scope, StaleParity, State, Survey, Unit, is_within,
+    parity_path,
 };
 
 use super::schedule::{Encoding, Task, Urgency};
@@ -93,6 +94,20 @@ fn is_unfinished(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> boo
         || parity.is_some_and(|parity| parity.modified_ms != file.modified_ms)
 }
 
+/// Leaves out files that may have been renamed, and returns whether there are any. A file with one replica, and without a
+/// file at the path of its parity, may have its parity at the path of its former name. Only a listing of all folders shows
+/// this; from one of single files, parity would be made anew, and the old one would stay where it is.
+pub(crate) fn not_renamed(tasks: Vec<Task>, listing: &Listing) -> (Vec<Task>, bool) {
+    let paths: BTreeSet<&str> = listing.files.iter().map(|file| file.path.as_str()).collect();
+    let has_parity =
+        |task: &Task| paths.contains(parity_path(&task.encoding.codec.parity_root, &task.path).as_str());
+    let all = tasks.len();
+    let certain = tasks.into_iter().filter(|task| task.urgency != Urgency::Unsafe || has_parity(task));
+    let certain: Vec<Task> = certain.collect();
+    let is_less = certain.len() < all;
+    (certain, is_less)
+}
+
 /// Returns the first policy whose codec the coordinator does not follow, with the codec. It would not repair the files.
 pub(crate) fn unfollowed<'a>(policies: &'a Policies, followed: &[Codec]) -> Option<(&'a str, &'a str)> {
     let mut pairs = policies.policies().iter().map(|policy| (policy, policies.codec_of(policy)));
@@ -150,11 +165,34 @@ mod tests {
         listing.notes.living.insert(source.inode);
     }
 
-    fn tasks(listing: &Listing) -> Vec<(String, Urgency)> {
+    fn whole_tasks(listing: &Listing) -> Vec<Task> {
         let policies = Policies::parse(POLICIES).expect("policies");
         let survey = hdfs_raid::survey(listing, &policies, 1 << 40);
-        let tasks = Encodings::of(&policies).tasks(&survey, listing, |path| !path.starts_with("/d/not"));
-        tasks.into_iter().map(|task| (task.path, task.urgency)).collect()
+        Encodings::of(&policies).tasks(&survey, listing, |path| !path.starts_with("/d/not"))
+    }
+
+    fn tasks(listing: &Listing) -> Vec<(String, Urgency)> {
+        whole_tasks(listing).into_iter().map(|task| (task.path, task.urgency)).collect()
+    }
+
+    #[test]
+    fn files_that_may_have_been_renamed_wait_for_a_full_listing() {
+        let node = |at| Node { address: format!("n{at}"), rack: "/r".to_owned(), is_usable: true };
+        let mut listing =
+            Listing { root: "/d".to_owned(), nodes: (0..5).map(node).collect(), ..Listing::default() };
+        let (renamed, stale, new) =
+            (file("/d/renamed", 1, 1, 10), file("/d/stale", 2, 1, 20), file("/d/new", 3, 3, 30));
+        let old = parity(&stale, 25);
+        prove(&mut listing, &File { blocks: Vec::new(), ..stale.clone() }, &old);
+        listing.files.extend([renamed, stale, new, old]);
+        let (certain, is_less) = not_renamed(whole_tasks(&listing), &listing);
+        let mut certain: Vec<(&str, Urgency)> =
+            certain.iter().map(|task| (task.path.as_str(), task.urgency)).collect();
+        certain.sort();
+        assert_eq!(certain, [("/d/new", Urgency::New), ("/d/stale", Urgency::Unsafe)]);
+        assert!(is_less);
+        listing.files.retain(|file| file.path != "/d/renamed");
+        assert!(!not_renamed(whole_tasks(&listing), &listing).1);
     }
 
     #[test]

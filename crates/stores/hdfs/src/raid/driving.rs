@@ -76,11 +76,13 @@ pub trait ParityMaker: Send + Sync {
 
 /// Decides when the work on a file continues.
 pub trait Pace: Send + Sync {
-    /// Waits until the next look at this file. Returns `false` if its work stops here.
-    fn ready<'a>(&'a self, path: &'a str) -> Pending<'a, bool>;
+    /// Waits until the next look at this file, whose replication this work has lowered or not. Returns `false` if the
+    /// work stops here.
+    fn ready<'a>(&'a self, path: &'a str, is_lowered: bool) -> Pending<'a, bool>;
 
-    /// Whether the work continues, given the facts of a look. Nothing changes between the look and this question.
-    fn accepts(&self, path: &str, facts: &Facts) -> bool;
+    /// Whether the work continues, given the facts of a look and the term of the work, which has none before the first
+    /// look. Nothing changes between the look and this question.
+    fn accepts(&self, path: &str, term: Option<u64>, facts: &Facts) -> bool;
 
     /// Takes the number of bytes that a call has read from DataNodes or written to them.
     fn note_moved(&self, bytes: u64);
@@ -113,6 +115,8 @@ struct Worker<'a> {
     facts: Facts,
     /// The reason for the latest pause.
     said: Option<Pause>,
+    /// Whether this work has lowered the replication of the file.
+    is_lowered: bool,
 }
 
 /// Returns a term that no other process has: the time in milliseconds, and bits of the process number.
@@ -157,7 +161,8 @@ impl Driver {
     pub async fn drive(&self, errand: Errand) -> Option<Outcome> {
         let Errand { file, drive } = errand;
         let path = file.path.clone();
-        let worker = Worker { file, drive, driver: self, facts: Facts::default(), said: None };
+        let facts = Facts::default();
+        let worker = Worker { file, drive, driver: self, facts, said: None, is_lowered: false };
         let result = worker.run().await?;
         match &result {
             Ok(end) => (self.tell)(&path, end),
@@ -202,7 +207,7 @@ impl Worker<'_> {
         loop {
             order = match order {
                 Order::Look => {
-                    if !self.driver.pace.ready(&self.file.path).await {
+                    if !self.driver.pace.ready(&self.file.path, self.is_lowered).await {
                         return None;
                     }
                     self.look().await?
@@ -225,7 +230,7 @@ impl Worker<'_> {
             Ok(look) => look,
             Err(trouble) => return Some(self.drive.handle_look(Err(trouble), looked_ms, now_ms())),
         };
-        if !self.driver.pace.accepts(&self.file.path, &facts) {
+        if !self.driver.pace.accepts(&self.file.path, self.drive.term(), &facts) {
             return None;
         }
         nodes.add_blocks(&self.driver.blocks());
@@ -249,6 +254,9 @@ impl Worker<'_> {
         (self.driver.tell)(&self.file.path, action);
         let result = self.carry_out(action, until_ms).await;
         self.driver.pace.note_moved(bytes);
+        // A call that was not answered may have been carried out.
+        let may_be_done = matches!(result, Ok(_) | Err(Trouble::Unreachable(_)));
+        self.is_lowered |= may_be_done && lowers(&self.facts, action);
         if let (Ok(_), Action::Write { blocks, .. }) = (&result, action) {
             let mut counts = self.driver.blocks();
             blocks.iter().for_each(|block| *counts.entry(block.datanode.clone()).or_default() += 1);
@@ -266,6 +274,13 @@ impl Worker<'_> {
             _ => namenode.act(&self.file, facts, action, until_ms).await,
         }
     }
+}
+
+/// Whether an action lowers the replication of the source.
+fn lowers(facts: &Facts, action: &Action) -> bool {
+    let Some(source) = facts.source.as_ref().map(|found| &found.file) else { return false };
+    let Action::SetReplication { path, replication } = action else { return false };
+    *path == source.path && *replication < source.replication
 }
 
 /// Returns how many bytes an action reads and writes, at most.
@@ -288,11 +303,11 @@ fn moved_bytes(file: &RaidFile, facts: &Facts, action: &Action) -> u64 {
 }
 
 impl Pace for Unpaced {
-    fn ready<'a>(&'a self, _: &'a str) -> Pending<'a, bool> {
+    fn ready<'a>(&'a self, _: &'a str, _: bool) -> Pending<'a, bool> {
         Box::pin(std::future::ready(true))
     }
 
-    fn accepts(&self, _: &str, _: &Facts) -> bool {
+    fn accepts(&self, _: &str, _: Option<u64>, _: &Facts) -> bool {
         true
     }
 
@@ -336,6 +351,26 @@ mod tests {
         assert_eq!([moved(&write(0)), moved(&write(1)), moved(&write(2))], [2048, 1100, 1024]);
         assert_eq!(moved(&Action::Prove { note, parity: Vec::new() }), 1100 + 2048);
         assert_eq!(moved(&Action::Delete("/t".to_owned())), 0);
+    }
+
+    #[test]
+    fn only_the_replication_of_the_source_counts_as_lowered() {
+        let file = File {
+            inode: 1,
+            path: "/a".to_owned(),
+            bytes: 0,
+            block_bytes: 512,
+            replication: 3,
+            modified_ms: 0,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks: Vec::new(),
+        };
+        let facts = Facts { source: Some(MarkedFile { file, marks: Marks::default() }), ..Facts::default() };
+        let set = |path: &str, replication| Action::SetReplication { path: path.to_owned(), replication };
+        assert!(lowers(&facts, &set("/a", 1)));
+        assert!(!lowers(&facts, &set("/a", 4)) && !lowers(&facts, &set("/p/a", 1)));
+        assert!(!lowers(&facts, &Action::Delete("/a".to_owned())));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! work failed waits for a time that doubles with each failure.
 //!
 //! **Invariants:**
-//! - At most `files_at_once` files are in progress, and each only once.
+//! - At most `files_at_once` files are in progress, and each only once. Those without enough redundancy do not wait for
+//!   others, which may take hours: as many of them are in progress besides.
 //! - A file never starts before a more urgent one that may start too. Files of the same urgency start by the time of
 //!   their modification, oldest first.
 //! - At most [`MOST_WAITING`] files wait. Others are counted, and a later listing finds them.
@@ -126,6 +127,8 @@ struct Delayed {
 struct Entry {
     task: Task,
     failures: u32,
+    /// Why the last attempt has failed, if it has.
+    failure: Option<String>,
     /// Whether the policies have changed since the work has begun.
     is_forgotten: bool,
 }
@@ -162,7 +165,7 @@ pub(crate) struct Backlog {
     pub left_out: Amount,
     /// Files in progress.
     pub running: Amount,
-    /// Files that failed, with their paths, urgencies and reasons.
+    /// Files whose last attempt failed, with their paths, urgencies and reasons. Some of them wait or are in progress again.
     pub failed: Vec<(String, Urgency, String)>,
     /// Files that are left as they are, by the reason.
     pub later: BTreeMap<String, u64>,
@@ -183,7 +186,7 @@ impl Backlog {
 
 impl Entry {
     fn new(task: Task) -> Self {
-        Self { task, failures: 0, is_forgotten: false }
+        Self { task, failures: 0, failure: None, is_forgotten: false }
     }
 }
 
@@ -240,8 +243,9 @@ impl Schedule {
         }
         for task in tasks {
             let before = before.get(&task.path).filter(|before| version(&before.task) == version(&task));
-            let failures = before.map_or(0, |before| before.failures);
-            self.add(Entry { failures, ..Entry::new(task) });
+            let (failures, failure) =
+                before.map_or((0, None), |before| (before.failures, before.failure.clone()));
+            self.add(Entry { failures, failure, ..Entry::new(task) });
         }
     }
 
@@ -259,11 +263,8 @@ impl Schedule {
     /// Returns a file to begin with now, which counts as in progress until [`handle_end`](Self::handle_end).
     pub fn next(&mut self, now_ms: u64, hold: &Hold) -> Option<Task> {
         self.wake(now_ms);
-        if self.running.len() >= self.limits.files_at_once {
-            return None;
-        }
         let (rank, _) = self.waiting.first_key_value()?;
-        if hold.why(rank.0).is_some() {
+        if hold.why(rank.0).is_some() || self.is_busy(rank.0) {
             return None;
         }
         let path = rank.2.clone();
@@ -271,6 +272,12 @@ impl Schedule {
         let task = entry.task.clone();
         self.running.insert(path, entry);
         Some(task)
+    }
+
+    /// Whether as many files are in progress as may be, for another one of this urgency.
+    fn is_busy(&self, urgency: Urgency) -> bool {
+        let counts = |entry: &&Entry| urgency != Urgency::Unsafe || entry.task.urgency == Urgency::Unsafe;
+        self.running.values().filter(counts).count() >= self.limits.files_at_once
     }
 
     /// Takes the end of the work on a file.
@@ -294,9 +301,13 @@ impl Schedule {
         match ending {
             Ending::Done => {}
             Ending::Held => self.add(entry),
-            Ending::Later { until_ms, why } => self.delay(entry, until_ms, why, false),
+            Ending::Later { until_ms, why } => {
+                entry.failure = None;
+                self.delay(entry, until_ms, why, false);
+            }
             Ending::Failed(why) => {
                 entry.failures += 1;
+                entry.failure = Some(why.clone());
                 let pause_ms = retry_ms(entry.task.urgency, entry.failures);
                 self.delay(entry, now_ms + pause_ms, why, true);
             }
@@ -333,6 +344,11 @@ impl Schedule {
             backlog.waiting.entry(*urgency).or_default().add(entry.task.bytes);
         }
         self.running.values().for_each(|entry| backlog.running.add(entry.task.bytes));
+        // What has failed is told until an attempt succeeds.
+        let retried = self.waiting.values().chain(self.running.values());
+        let failed =
+            |entry: &Entry| Some((entry.task.path.clone(), entry.task.urgency, entry.failure.clone()?));
+        backlog.failed.extend(retried.filter_map(failed));
         for (path, delayed) in &self.delayed {
             if delayed.is_failure {
                 let urgency = delayed.entry.task.urgency;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Goal, Policies, Stop, is_within};
+use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Goal, Policies, is_within};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
@@ -20,7 +20,7 @@ use super::state::HdfsSystem;
 use crate::namenode::NameNodeSettings;
 use crate::raid::by_helpers::HelperParity;
 use crate::raid::changes::now_ms;
-use crate::raid::choosing::Encodings;
+use crate::raid::choosing::{Encodings, not_renamed};
 use crate::raid::driving::{Driver, Errand, Outcome, Pace, Pending, TERM_BITS, term};
 use crate::raid::policy_file::PolicyFile;
 use crate::raid::schedule::{Ending, Hold, Limits, Schedule, Task, Urgency};
@@ -38,6 +38,8 @@ const UNFIT_MS: u64 = 6 * 3_600_000;
 const LIST_AGAIN_MS: u64 = 60_000;
 /// Listings that changes cause are at least this part of the interval apart.
 const EARLY: u64 = 10;
+/// Listings that decide about unsafe files are at least this far apart, unless the interval requires less.
+const DOUBTFUL_MS: u64 = 5 * 60_000;
 /// The name under which problems and remarks are reported.
 const FINDER: &str = "encoding by policies";
 
@@ -89,6 +91,8 @@ struct Found {
     /// The number of blocks on each DataNode.
     blocks: BTreeMap<String, u64>,
     is_full: bool,
+    /// Whether a full listing has to decide about files.
+    is_doubtful: bool,
 }
 
 /// Evaluates policies until the storage is dropped.
@@ -196,7 +200,7 @@ impl Evaluation {
         let ended = self.listing.take().expect("there is one").await;
         let found = ended.unwrap_or_else(|error| Err(error.to_string()));
         let now_ms = now_ms();
-        let Found { tasks, blocks, is_full } = match found {
+        let Found { tasks, blocks, is_full, is_doubtful } = match found {
             Ok(found) => found,
             Err(why) => {
                 self.problem = Some(why);
@@ -212,7 +216,17 @@ impl Evaluation {
             (self.listed_ms, self.list_at_ms, self.problem) = (Some(now_ms), now_ms + self.interval_ms, None);
         } else {
             tasks.into_iter().for_each(|(path, tasks)| schedule.take_listing(Some(&path), tasks));
+            drop(schedule);
+            if is_doubtful {
+                self.list_after((self.interval_ms / EARLY).min(DOUBTFUL_MS));
+            }
         }
+    }
+
+    /// Has the policies' folders listed this long after their last listing, if that is earlier than planned.
+    fn list_after(&mut self, pause_ms: u64) {
+        let soon_ms = self.listed_ms.map_or(0, |listed_ms| listed_ms + pause_ms);
+        self.list_at_ms = self.list_at_ms.min(soon_ms);
     }
 
     /// Lists the policies' folders if that is due, or else the files that have changed.
@@ -231,8 +245,7 @@ impl Evaluation {
         let (above, mut inside): (Vec<String>, Vec<String>) = paths.into_iter().partition(is_above);
         inside.retain(|path| roots.iter().any(|root| is_within(path, root)));
         if everything || is_short || !above.is_empty() {
-            let soon_ms = self.listed_ms.map_or(0, |listed_ms| listed_ms + self.interval_ms / EARLY);
-            self.list_at_ms = self.list_at_ms.min(soon_ms);
+            self.list_after(self.interval_ms / EARLY);
         }
         let is_full = now_ms() >= self.list_at_ms;
         let paths = if is_full { roots } else { inside };
@@ -286,27 +299,40 @@ async fn find(
     is_full: bool,
 ) -> Result<Found, String> {
     let missing = namenode.missing(&paths).await.map_err(|error| error.to_string())?;
-    let (mut tasks, mut blocks) = (Vec::new(), BTreeMap::<String, u64>::new());
+    let (mut tasks, mut blocks, mut is_doubtful) = (Vec::new(), BTreeMap::<String, u64>::new(), false);
     for path in paths {
         if missing.contains(&path) {
             tasks.push((path, Vec::new()));
             continue;
         }
-        let listing =
-            namenode.listing_with(&path, &policies, &|_| {}).await.map_err(|error| error.to_string())?;
+        let listing = match namenode.listing_with(&path, &policies, &|_| {}).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                // It may have been deleted while other paths were listed.
+                let is_gone = namenode.missing(std::slice::from_ref(&path)).await;
+                if is_gone.is_ok_and(|missing| !missing.is_empty()) {
+                    tasks.push((path, Vec::new()));
+                    continue;
+                }
+                return Err(error.to_string());
+            }
+        };
         let (encodings, policies, covered) = (Arc::clone(&encodings), Arc::clone(&policies), covered.clone());
         let survey = move || {
             let survey = hdfs_raid::survey(&listing, &policies, now_ms());
             let is_covered = |path: &str| covered.iter().any(|folder| is_within(path, folder));
-            (encodings.tasks(&survey, &listing, is_covered), DataNodes::of(&listing).blocks())
+            let tasks = encodings.tasks(&survey, &listing, is_covered);
+            let (tasks, is_less) = if is_full { (tasks, false) } else { not_renamed(tasks, &listing) };
+            (tasks, is_less, DataNodes::of(&listing).blocks())
         };
-        let (found, on_nodes) = spawn_blocking(survey).await.map_err(|error| error.to_string())?;
+        let (found, is_less, on_nodes) = spawn_blocking(survey).await.map_err(|error| error.to_string())?;
         tasks.push((path, found));
+        is_doubtful |= is_less;
         for (address, count) in on_nodes {
             *blocks.entry(address).or_default() += count;
         }
     }
-    Ok(Found { tasks, blocks, is_full })
+    Ok(Found { tasks, blocks, is_full, is_doubtful })
 }
 
 /// Returns the work on a file.
@@ -335,14 +361,17 @@ fn ending(outcome: Option<Outcome>, has_yielded: bool, now_ms: u64) -> Ending {
         Ok(End::Unfit(why)) => later(UNFIT_MS, &why.to_string()),
         Ok(End::Superseded) => others(),
         Ok(end) => Ending::Failed(end.to_string()),
-        // The reason holds all files, and is reported by the queries that fail too.
-        Err(Stop::Unavailable(_)) => Ending::Held,
+        // While HDFS does not answer at all, files are held. Here, only the calls for this file have failed.
         Err(stop) => Ending::Failed(stop.to_string()),
     }
 }
 
-/// Whether another program is making parity in a draft. `ours` is a term of this program.
-fn is_of_others(draft: &Draft, ours: u64, now_ms: u64) -> bool {
+/// Whether another program is making parity in a draft. `ours` is the term with which this program has begun, and `own`
+/// that of the work on the file. It is higher than `ours` if the draft was taken over from a program that began later.
+fn is_of_others(draft: &Draft, ours: u64, own: Option<u64>, now_ms: u64) -> bool {
+    if own == Some(draft.name.term) {
+        return false;
+    }
     let begun_ms = draft.name.term >> TERM_BITS;
     let changed_ms = draft.files.iter().map(|file| file.file.modified_ms).max().unwrap_or(0);
     begun_ms != ours >> TERM_BITS && begun_ms.max(changed_ms).saturating_add(ABANDONED_MS) > now_ms
@@ -358,14 +387,16 @@ impl Shared {
     }
 
     /// Returns the time after which a look at this file may follow; `None` if its work stops. Files without enough
-    /// redundancy do not wait for the rate.
-    fn ready_ms(&self, path: &str) -> Option<u64> {
+    /// redundancy do not wait for the rate, nor do those whose replication was lowered: HDFS may have left several blocks
+    /// of a stripe on one DataNode, which have to be moved apart.
+    fn ready_ms(&self, path: &str, is_lowered: bool) -> Option<u64> {
         if self.is_stopped.load(Ordering::Relaxed) {
             return None;
         }
         let hold = self.storage.upgrade()?.hold();
         let schedule = self.schedule();
         let urgency = schedule.urgency_of(path)?;
+        let urgency = if is_lowered { Urgency::Unsafe } else { urgency };
         if hold.why(urgency).is_some() {
             return None;
         }
@@ -374,10 +405,10 @@ impl Shared {
 }
 
 impl Pace for Shared {
-    fn ready<'a>(&'a self, path: &'a str) -> Pending<'a, bool> {
+    fn ready<'a>(&'a self, path: &'a str, is_lowered: bool) -> Pending<'a, bool> {
         Box::pin(async move {
             loop {
-                let Some(ready_ms) = self.ready_ms(path) else { return false };
+                let Some(ready_ms) = self.ready_ms(path, is_lowered) else { return false };
                 let wait_ms = ready_ms.saturating_sub(now_ms());
                 if wait_ms == 0 {
                     return true;
@@ -387,8 +418,8 @@ impl Pace for Shared {
         })
     }
 
-    fn accepts(&self, path: &str, facts: &Facts) -> bool {
-        let is_free = !facts.drafts.iter().any(|draft| is_of_others(draft, self.term, now_ms()));
+    fn accepts(&self, path: &str, term: Option<u64>, facts: &Facts) -> bool {
+        let is_free = !facts.drafts.iter().any(|draft| is_of_others(draft, self.term, term, now_ms()));
         if !is_free {
             self.yielded().insert(path.to_owned());
         }
@@ -402,7 +433,7 @@ impl Pace for Shared {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{DraftName, File, MarkedFile, Marks, Refusal, Storing, Trouble, Waiting};
+    use hdfs_raid::{DraftName, File, MarkedFile, Marks, Refusal, Stop, Storing, Trouble, Waiting};
 
     use super::*;
 
@@ -432,7 +463,8 @@ mod tests {
         assert_eq!(ending(None, true, NOW_MS), others);
         assert_eq!(ending(outcome(Ok(End::Superseded)), false, NOW_MS), others);
         let stop = |stop| ending(outcome(Err(stop)), false, NOW_MS);
-        assert_eq!(stop(Stop::Unavailable(Trouble::SafeMode)), Ending::Held);
+        let unanswered = stop(Stop::Unavailable(Trouble::Unreachable("the JVM has exited".to_owned())));
+        assert!(matches!(unanswered, Ending::Failed(why) if why.contains("the JVM has exited")));
         let full = Stop::Refused { action: None, kind: Refusal::Space, text: "full".to_owned() };
         assert_eq!(stop(full), Ending::Failed("look at the file: full".to_owned()));
         assert!(matches!(stop(Stop::Stalled(Waiting::Repair)), Ending::Failed(_)));
@@ -457,7 +489,8 @@ mod tests {
             let name = DraftName { inode: 1, modified_ms: 2, term };
             Draft { path: "/t".to_owned(), name, files: files.into_iter().collect() }
         };
-        let is_of_others = |draft: &Draft, now_ms| is_of_others(draft, ours, now_ms);
+        let is_taken_over = |draft: &Draft, now_ms, own| !super::is_of_others(draft, ours, Some(own), now_ms);
+        let is_of_others = |draft: &Draft, now_ms| is_of_others(draft, ours, None, now_ms);
         assert!(!is_of_others(&draft(ours, None), NOW_MS) && !is_of_others(&draft(ours + 2, None), NOW_MS));
         let others = (NOW_MS + 1000) << TERM_BITS | 5;
         assert!(is_of_others(&draft(others, None), NOW_MS + 2000));
@@ -465,5 +498,9 @@ mod tests {
         let written_ms = NOW_MS + ABANDONED_MS;
         assert!(is_of_others(&draft(others, Some(written_ms)), written_ms + 1000));
         assert!(!is_of_others(&draft(1, Some(0)), NOW_MS), "an old term is no time");
+        // A draft that the work has taken over from a command, and in which it writes.
+        let taken_over = draft(others + 1, Some(written_ms));
+        assert!(is_taken_over(&taken_over, written_ms + 1000, others + 1));
+        assert!(!is_taken_over(&taken_over, written_ms + 1000, others), "a later command has it");
     }
 }

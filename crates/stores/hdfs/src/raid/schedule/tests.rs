@@ -89,6 +89,38 @@ fn pauses_double_with_each_failure_until_the_file_changes() {
 }
 
 #[test]
+fn unsafe_files_do_not_wait_for_files_in_progress() {
+    let mut schedule = schedule(1, None);
+    schedule.take_listing(None, vec![task("/new", Urgency::New, 1), task("/old", Urgency::New, 2)]);
+    assert_eq!(next(&mut schedule, 3), Some("/new".to_owned()));
+    let unsafe_files = ["/a", "/b"].map(|path| task(path, Urgency::Unsafe, 3));
+    schedule.take_listing(None, [&unsafe_files[..], &[task("/old", Urgency::New, 2)]].concat());
+    assert_eq!(next(&mut schedule, 3), Some("/a".to_owned()), "besides /new");
+    assert_eq!(next(&mut schedule, 3), None);
+    schedule.handle_end("/a", Ending::Done, 4);
+    assert_eq!([next(&mut schedule, 4), next(&mut schedule, 4)], [Some("/b".to_owned()), None]);
+}
+
+#[test]
+fn a_failure_is_told_until_an_attempt_succeeds() {
+    let mut schedule = schedule(1, None);
+    let list = |schedule: &mut Schedule| schedule.take_listing(None, vec![task("/a", Urgency::Unsafe, 1)]);
+    let failed = [("/a".to_owned(), Urgency::Unsafe, "full".to_owned())];
+    list(&mut schedule);
+    assert_eq!(next(&mut schedule, 1), Some("/a".to_owned()));
+    schedule.handle_end("/a", Ending::Failed("full".to_owned()), 1);
+    assert_eq!(schedule.backlog(1).failed, failed);
+    let later_ms = 1 + RETRY_FIRST_MS;
+    assert_eq!(schedule.next(later_ms, &Hold::All("safe mode".to_owned())), None);
+    assert_eq!(schedule.backlog(later_ms).failed, failed, "it waits again");
+    list(&mut schedule);
+    assert_eq!(next(&mut schedule, later_ms), Some("/a".to_owned()));
+    assert_eq!(schedule.backlog(later_ms).failed, failed, "it is in progress again");
+    schedule.handle_end("/a", Ending::Done, later_ms);
+    assert!(schedule.backlog(later_ms).failed.is_empty());
+}
+
+#[test]
 fn a_file_that_changes_during_the_work_is_worked_on_again() {
     let mut schedule = schedule(2, None);
     schedule.take_listing(None, vec![task("/a", Urgency::New, 1), task("/b", Urgency::New, 2)]);
@@ -221,6 +253,15 @@ impl Model {
     }
 }
 
+impl Model {
+    /// Whether too many files are in progress for this one to start. Unsafe files wait only for each other.
+    fn is_busy(&self, task: &Task, at_once: usize) -> bool {
+        let is_unsafe = |task: &Task| task.urgency == Urgency::Unsafe;
+        let others = self.running.values().filter(|other| !is_unsafe(task) || is_unsafe(other));
+        others.count() >= at_once
+    }
+}
+
 fn ending(how: u8, now_ms: u64) -> Ending {
     match how {
         0 => Ending::Done,
@@ -252,8 +293,7 @@ proptest! {
                     let why = String::new;
                     let hold = [Hold::None, Hold::Background(why()), Hold::All(why())][usize::from(hold)].clone();
                     model.wake(now_ms);
-                    let is_full = model.running.len() >= at_once;
-                    let expected = model.first(&hold).filter(|_| !is_full).cloned();
+                    let expected = model.first(&hold).filter(|task| !model.is_busy(task, at_once)).cloned();
                     prop_assert_eq!(schedule.next(now_ms, &hold), expected.clone());
                     if let Some(task) = expected {
                         model.waiting.remove(&task.path);
