@@ -180,7 +180,7 @@ mod tests {
             queries.expire(now).len()
         };
         assert!((0..62).all(|minutes| expire_at(minutes) == 0));
-        assert_eq!(expire_at(62), 1);
+        assert_eq!(expire_at(63), 1);
     }
 
     /// A bad sector is no evidence about checksums, so the store must be able to tell it from wrong bytes.

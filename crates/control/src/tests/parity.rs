@@ -364,7 +364,7 @@ fn a_stripe_without_spare_blocks_stays_unproven_until_it_has_some() {
     cluster.wait(Duration::from_secs(30));
     let advice = details(&cluster.status());
     assert!(
-        advice.iter().any(|line| line.contains("too few blocks are readable: a parity check needs")),
+        advice.iter().any(|line| line.contains("last obstacle: a helper with one of the blocks is down")),
         "{advice:?}"
     );
     away.iter().for_each(|helper| cluster.start(helper));
