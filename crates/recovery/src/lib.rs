@@ -263,12 +263,6 @@ impl Scheduler {
         self.table.under_way()
     }
 
-    /// Returns the bytes that all repairs have reserved on each resource, for a
-    /// [`Topology`](repair::Topology) to plan with.
-    pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
-        self.table.reserved()
-    }
-
     /// Returns the bytes that repairs other than `own` have reserved at these nodes, for the
     /// [`Topology`](repair::Topology) with which `own` is planned.
     pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<Mover>) -> Vec<(Resource, u64)> {
@@ -448,12 +442,6 @@ impl Scheduler {
         self.backlog.item(item.0).state()
     }
 
-    /// Returns the resource that an item waits for, because the resource had no room for the item's last
-    /// plan.
-    pub fn lack(&self, item: ItemId) -> Option<&Resource> {
-        self.backlog.item(item.0).lack.as_ref().map(|lack| &lack.resource)
-    }
-
     /// Returns how many further blocks the item's stripe can lose in the worst case. `None` if the stripe
     /// cannot be read or the item has ended.
     pub fn survives(&mut self, item: ItemId) -> Option<u32> {
@@ -521,10 +509,11 @@ impl Scheduler {
         }
     }
 
-    /// Whether the last attempt to start an item was [put off](Self::put_off), or its last job failed. Until a job of
-    /// the item starts, it is uncertain whether the next attempt succeeds.
-    pub fn is_hampered(&self, item: ItemId) -> bool {
-        self.backlog.item(item.0).not_before.is_some()
+    /// Whether an item waits, and nothing is known that would prevent its start: its last plan did not lack room, its
+    /// last attempt to start was not [put off](Self::put_off), and its last job did not fail.
+    pub fn may_start(&self, item: ItemId) -> bool {
+        let of = self.backlog.item(item.0);
+        of.state() == ItemState::Waiting && of.lack.is_none() && of.not_before.is_none()
     }
 
     /// Tries all waiting items again. The driver calls this when the reason for which it put items back has ended and
@@ -688,17 +677,6 @@ impl Scheduler {
         while let Some(job) = self.backlog.next_late(self.now, self.limits.attempts) {
             self.actions.push_back(Action::CancelJob { job });
         }
-        self.end_repairs();
-        self.actions.pop_front().or_else(|| self.propose())
-    }
-
-    /// Returns the time at which [`poll`](Self::poll) may have an action even if no event comes before.
-    pub fn wakes_at(&self) -> Option<Duration> {
-        self.backlog.wakes_at()
-    }
-
-    /// Ends repairs that have nothing left to do.
-    fn end_repairs(&mut self) {
         while let Some((id, aside)) = self.backlog.next_finished() {
             for no in aside {
                 let lost = self.view(no).lost().len() as u16;
@@ -707,5 +685,11 @@ impl Scheduler {
             self.backlog.end(id);
             self.actions.push_back(Action::RepairEnded { repair: id });
         }
+        self.actions.pop_front().or_else(|| self.propose())
+    }
+
+    /// Returns the time at which [`poll`](Self::poll) may have an action even if no event comes before.
+    pub fn wakes_at(&self) -> Option<Duration> {
+        self.backlog.wakes_at()
     }
 }

@@ -461,14 +461,6 @@ impl NodeTable {
         trunks.into_iter().map(|(rack, (up, down))| (rack, up, down)).collect()
     }
 
-    /// Returns the reserved bytes of ports, disks and trunks.
-    pub fn reserved(&self) -> impl Iterator<Item = (Resource, u64)> + '_ {
-        let of_node = |node: &Node| node.resources(node.used());
-        let of_rack = |rack: &Rack| rack.resources((rack.up_bytes, rack.down_bytes));
-        let all = self.nodes.iter().flat_map(of_node).chain(self.racks.iter().flat_map(of_rack));
-        all.filter(|&(_, bytes)| bytes > 0)
-    }
-
     /// Returns the reserved bytes of the ports and disks of some nodes and the trunks of their racks, without
     /// the booking `own`.
     pub fn reserved_beside(&self, nodes: &BTreeSet<NodeId>, own: Option<&Booking>) -> Vec<(Resource, u64)> {

@@ -67,7 +67,9 @@ impl Answers<'_> {
         if let Err(error) = self.facts.nodes.lay(self.facts.base, &mut topology) {
             tracing::error!(%error, "ignoring a link of mend.toml");
         }
-        self.repairs.scheduler.reserved().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
+        let nodes = topology.iter().map(|(node, _)| node).collect();
+        let reserved = self.repairs.scheduler.reserved_beside(&nodes, None);
+        reserved.into_iter().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
         topology
     }
 

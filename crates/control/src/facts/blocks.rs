@@ -93,12 +93,6 @@ impl<'a> Facts<'a> {
         lost.map(|(index, _)| index).collect()
     }
 
-    /// Whether healthy copies of some blocks of a stripe are recorded, but can be read on no connected helper.
-    pub(crate) fn has_blocks_away(self, stripe: &StripeId) -> bool {
-        let is_away = |block: &BlockRecord| self.counts(block) && self.readable_at(block).is_none();
-        self.stripes.picture.stripe(stripe).is_ok_and(|record| record.blocks.iter().any(is_away))
-    }
-
     /// Whether a healthy copy of a block is recorded, even if its helper is not connected.
     pub(crate) fn counts(self, block: &BlockRecord) -> bool {
         let good = |holder: Replica| {

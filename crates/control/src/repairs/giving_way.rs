@@ -9,7 +9,6 @@ use crate::repairs::Repairs;
 use crate::repairs::orders::Order;
 use crate::repairs::repair::Item;
 use crate::signal::Signal;
-use recovery::ItemState;
 use repair::{JobId, JobPhase, StripeId};
 
 impl Repairs {
@@ -23,10 +22,7 @@ impl Repairs {
         // A repair that lacks room or budget would gain nothing, and one that was refused or has failed probably
         // nothing either. The moving job would be cancelled whenever it starts again.
         let waits = |(stripe, item): &(&StripeId, &Item)| {
-            self.scheduler.state(item.id) == ItemState::Waiting
-                && self.scheduler.lack(item.id).is_none()
-                && !self.scheduler.is_hampered(item.id)
-                && !self.healing.is_retry(stripe)
+            self.scheduler.may_start(item.id) && !self.healing.is_retry(stripe)
         };
         let items = heals.flat_map(|repair| &repair.items).filter(waits);
         let stripes: Vec<StripeId> = items.map(|(stripe, _)| stripe.clone()).collect();

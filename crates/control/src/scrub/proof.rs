@@ -19,7 +19,7 @@ use std::time::Duration;
 use codes::BlockIndex;
 use repair::StripeId;
 use serde_json::Value;
-use store_api::{Replaced, StripeRecord, UNPROVEN, Unproven};
+use store_api::{BlockRecord, Replaced, StripeRecord, UNPROVEN, Unproven};
 
 use crate::counts::count;
 use crate::facts::Facts;
@@ -195,7 +195,7 @@ impl Scrubs {
     /// helpers.
     fn prove(&mut self, facts: Facts<'_>, jobs: &Jobs, stripe: StripeId, out: &mut Out) -> Option<u64> {
         let now = facts.base.now;
-        if self.proof.is_retry && facts.has_blocks_away(&stripe) {
+        if self.proof.is_retry && has_blocks_away(facts, &stripe) {
             self.proof.obstacle = Some("a helper with one of the blocks is down");
             return Some(0);
         }
@@ -213,4 +213,10 @@ impl Scrubs {
         self.proof.yields_since = None;
         Some(begun.unwrap_or(0))
     }
+}
+
+/// Whether healthy copies of some blocks of a stripe are recorded, but can be read on no connected helper.
+fn has_blocks_away(facts: Facts<'_>, stripe: &StripeId) -> bool {
+    let is_away = |block: &BlockRecord| facts.counts(block) && facts.readable_at(block).is_none();
+    facts.stripes.picture.stripe(stripe).is_ok_and(|record| record.blocks.iter().any(is_away))
 }
