@@ -187,7 +187,7 @@ fn without_policy(unit: &Unit) -> String {
     }
 }
 
-/// Returns the steps of all units. The listing contains the attributes of the [marked](marked) files.
+/// Returns the steps of all units. The listing contains the attributes of the [marked] files.
 fn forecasts<'a>(
     units: &'a [Unit],
     listing: &Listing,
