@@ -16,7 +16,7 @@ use crate::failure::Failure;
 /// How parity is made.
 #[derive(Debug, Args)]
 pub struct EncoderArgs {
-    /// What makes the parity
+    /// The maker of the parity
     #[arg(long, value_enum, default_value_t = EncoderName::Auto)]
     pub encoder: EncoderName,
     /// Scheme by which helpers make parity [default: the cluster's]

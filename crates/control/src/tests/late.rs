@@ -381,7 +381,7 @@ fn a_better_placed_copy_is_used_before_blocks_move() {
     );
 }
 
-/// Whatever helper receives the block, the storage does not record it there.
+/// The storage never records the block on the helper that receives it.
 #[test]
 fn moves_that_fail_are_repeated_at_growing_intervals() {
     let mut cluster = TestCluster::new(5);

@@ -14,7 +14,7 @@ const WHO: &str = "mend raid encode";
 const ENCODE: &str = ": encode stripe ";
 const CHECK: &str = ": read the parity back";
 
-/// What makes the parity: a name for tables and reports, and the options of `mend raid encode`.
+/// A maker of parity: its name for tables and reports, and its options of `mend raid encode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Encoder {
     pub(super) name: &'static str,

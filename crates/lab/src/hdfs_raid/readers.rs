@@ -20,7 +20,7 @@ const MISSING: &str = "BlockMissingException";
 /// How long a reader waits for its next bytes. Longer than by default, so that slow schemes are not given up.
 const PATIENCE: &str = "60s";
 
-/// Who reads a block.
+/// A program that reads a block, with its scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
     /// HDFS's client, which reads a block that is there.

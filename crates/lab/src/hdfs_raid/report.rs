@@ -13,7 +13,7 @@ use crate::experiment::Repaired;
 use crate::machine::Machine;
 use crate::report::median;
 
-/// What a cell measures.
+/// The quantity that a cell measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Kind {
@@ -34,7 +34,7 @@ pub(super) struct Key {
     pub(super) block_mib: usize,
     /// The rate of the links.
     pub(super) rate: String,
-    /// Who reads, encodes or recovers.
+    /// The program and the scheme that read, encode or recover.
     pub(super) by: String,
 }
 
@@ -83,7 +83,7 @@ pub(super) enum Detail {
         blocks: usize,
         /// The number of DataNodes that were left.
         survivors: usize,
-        /// Where the time went.
+        /// The table and the drawing of the time of each step.
         timeline: String,
     },
 }

@@ -113,8 +113,8 @@ impl Raiding {
         };
         vec![format!(
             "parity that does not protect its file, so lost blocks of the file may be unrecoverable: {path} ({why}){more}; \
-             raise the replication of such a file (hdfs dfs -setrep) until it is encoded again; rename the parity if the \
-             file was renamed, and delete it only if the file was deleted"
+             run mend raid encode, which encodes the file again or renames the parity of a renamed file; without a policy \
+             for it, raise its replication (hdfs dfs -setrep); delete parity only if its file was deleted"
         )]
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct State {
     /// The block reports that DataNodes are to send.
     pub(super) reports: Reports,
     pub(super) raiding: Raiding,
-    /// What encoding by policies waits for, and what has changed.
+    /// The reasons for which encoding by policies waits, and the files that have changed.
     pub(super) encoding: EncodingState,
     /// Groups that possibly no longer exist, with their files.
     pub(super) doubted: BTreeMap<i64, u64>,

@@ -165,7 +165,7 @@ async fn read_at(
     Known::of(&info, &ecsum, listed).ok_or_else(|| "no server reports the size of its shards".to_owned())
 }
 
-/// What servers have answered about lost shards.
+/// The servers' answers about lost shards.
 #[derive(Default)]
 struct Answers {
     /// Shards that their servers have not mounted.
