@@ -9,6 +9,8 @@ mod healing;
 mod mend;
 mod parity;
 mod placement;
+#[path = "../ports/mod.rs"]
+mod ports;
 mod raid;
 mod raid_by_helpers;
 mod raid_encoding;

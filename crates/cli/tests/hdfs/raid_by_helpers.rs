@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::Stdio;
 
 use testbed::Mend;
 
 use crate::mend;
+use crate::ports::Ports;
 use crate::raid_encoding::{BLOCK, clean_up, holders, policy, put};
 use crate::world::World;
 
@@ -23,11 +24,11 @@ pub fn pipelined(world: &mut World) {
     for (scheme, is_spread) in [("pipelined", true), ("conventional", false)] {
         put(world, FILE, STRIPE[0] * BLOCK - 777);
         let policy = policy(&mend, "/by-helpers");
-        let before = received(&ports);
+        let before = received(&ports, mend.names().len());
         let said = encode(&mend, "/by-helpers", &policy, &["--encoder", "helpers", "--scheme", scheme]);
         assert!(said.contains("the helpers have checked the parity"), "{said}");
-        let received: Vec<u64> =
-            received(&ports).iter().zip(&before).map(|(now, before)| now - before).collect();
+        let after = received(&ports, mend.names().len());
+        let received: Vec<u64> = after.iter().zip(&before).map(|(now, before)| now - before).collect();
         let most = received.iter().copied().max().expect("helpers");
         // The last data block is shorter; slices of it that are only zeros need not be sent.
         let of_stripe = ((STRIPE[0] - 1) * BLOCK) as u64;
@@ -111,17 +112,13 @@ fn assert_encoded(world: &mut World, path: &str, stripes: usize) {
     assert!(fs::read(&local).expect("got") == expected, "the parity differs");
 }
 
-/// Has all helpers serve metrics, and restarts them. Returns the ports.
-fn serve_metrics(mend: &mut Mend) -> Vec<u16> {
+/// Has all helpers serve metrics on consecutive ports, and restarts them.
+fn serve_metrics(mend: &mut Mend) -> Ports {
     let names = mend.names().to_vec();
-    // All are open at the same time, so each gets a port of its own.
-    let free: Vec<TcpListener> =
-        names.iter().map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("a free port")).collect();
-    let ports: Vec<u16> = free.iter().map(|port| port.local_addr().expect("bound").port()).collect();
-    drop(free);
+    let ports = Ports::take(u16::try_from(names.len()).expect("few helpers"));
     let path = mend.folder().join("mend.toml");
     let mut text = fs::read_to_string(&path).expect("its configuration");
-    for (name, port) in names.iter().zip(&ports) {
+    for (name, port) in names.iter().zip(ports.first()..) {
         let line = format!("name = \"{name}\"\n");
         assert!(text.contains(&line), "{name}: {text}");
         text = text.replacen(&line, &format!("{line}metrics = \"127.0.0.1:{port}\"\n"), 1);
@@ -136,9 +133,9 @@ fn serve_metrics(mend: &mut Mend) -> Vec<u16> {
 }
 
 /// Returns the bytes of blocks that each helper has received for repairs.
-fn received(ports: &[u16]) -> Vec<u64> {
+fn received(ports: &Ports, helpers: usize) -> Vec<u64> {
     const METRIC: &str = "mend_node_received_bytes_total{purpose=\"repair\"} ";
-    let of = |&port: &u16| {
+    let of = |port: u16| {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the helper listens");
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sent");
         let mut text = String::new();
@@ -146,5 +143,5 @@ fn received(ports: &[u16]) -> Vec<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(METRIC));
         line.map_or(0, |bytes| bytes.parse::<f64>().expect("a number") as u64)
     };
-    ports.iter().map(of).collect()
+    (ports.first()..).take(helpers).map(of).collect()
 }

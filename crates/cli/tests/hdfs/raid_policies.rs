@@ -4,19 +4,19 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use testbed::{Mend, eventually_within};
+use testbed::{Mend, content, eventually_within};
 
 use crate::mend;
 use crate::raid_encoding::{BLOCK, clean_up, holders, policy, put};
-use crate::world::World;
+use crate::world::{ALWAYS, NO_REPAIR, World};
 
 /// The longest wait for an encoding: HDFS removes replicas with heartbeats, and Mend waits until they have settled.
 const LIMIT: Duration = Duration::from_secs(300);
 const FILE: &str = "/steady/file";
 const PARITY: &str = "/raidrs/steady/file";
 
-/// A policy encodes a file without a command. The status shows the backlog, and then that there is nothing to do. A mistake
-/// in the policies is a problem, and stops nothing.
+/// A policy encodes a file without a command, and again after it was appended to. The status shows the backlog, and then
+/// that there is nothing to do. A mistake in the policies is a problem, and stops nothing.
 pub fn by_the_coordinator(world: &mut World) {
     let mut mend = mend::attach(world, &["--raid", "--dry-run"], true);
     mend.wait_for_helpers();
@@ -29,6 +29,14 @@ pub fn by_the_coordinator(world: &mut World) {
     await_encoded(world, 10);
     await_remark(&mend, "encoding by policies: nothing to do");
     world.assert_files();
+
+    // HDFS makes the replicas of a file whose parity is stale, so for this it must be allowed to.
+    world.restart_namenode_with(&ALWAYS);
+    append(world, &mend, BLOCK);
+    await_encoded(world, 11);
+    await_remark(&mend, "encoding by policies: nothing to do");
+    assert!(holders(world, PARITY).len() == 8, "two stripes have eight parity blocks");
+    world.restart_namenode_with(&NO_REPAIR);
 
     fs::write(&policy, "[[policy]]\nname = 1\n").expect("written");
     await_problem(&mend, "the former policies still apply");
@@ -46,6 +54,19 @@ fn evaluate(mend: &Mend, policy: &str) {
     let with = format!("[store.raid]\npolicies = \"{name}\"\ninterval = \"10s\"\n");
     assert!(text.contains("[store.raid]\n"), "{text}");
     fs::write(&path, text.replace("[store.raid]\n", &with)).expect("written");
+}
+
+/// Appends bytes to the file, and reads all of it back.
+fn append(world: &mut World, mend: &Mend, bytes: usize) {
+    let more = content("more", bytes);
+    let (added, got) = (mend.folder().join("added"), mend.folder().join("got"));
+    fs::write(&added, &more).expect("written");
+    let expected = [world.files.content(FILE), &more].concat();
+    world.files.forget(FILE);
+    let console = world.cluster.console();
+    console.run(&["dfs", "-appendToFile", added.to_str().expect("text"), FILE]);
+    console.run(&["dfs", "-get", FILE, got.to_str().expect("text")]);
+    assert!(fs::read(&got).expect("got") == expected, "{FILE} differs");
 }
 
 /// Waits until the file has this many blocks with one replica each, and all have DataNodes of their own within a stripe.

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::StatVfsMountFlags;
 use store_api::BlockError;
@@ -16,6 +18,9 @@ use crate::fault;
 pub const OWN_PREFIX: &str = ".mend-";
 /// The name of the lock file that Mend creates in a folder of another system.
 pub const OWN_LOCK: &str = ".mend-lock";
+/// How many more times a held lock is tried, and the pause before each attempt.
+const ATTEMPTS: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// An exclusive lock on a folder. The system releases the lock when this value is dropped or the process
 /// ends.
@@ -31,6 +36,9 @@ impl FolderLock {
     /// Locks `folder` by a lock on the file `name` in it, which is created if necessary. A folder on a read-only
     /// file system can be locked if it was locked before.
     ///
+    /// Waits a moment for a lock that is held: a child process has a copy of every open file from its start until it
+    /// executes its program, so it may hold the lock a little longer than the owner.
+    ///
     /// # Errors
     /// [`BlockError::Io`]; the error text is `taken` if another process holds the lock.
     pub fn take(folder: &Path, name: &str, taken: &'static str) -> Result<Self, BlockError> {
@@ -41,7 +49,15 @@ impl FolderLock {
             _ => Err(error),
         });
         let file = opened.map_err(fault(&path))?;
-        match file.try_lock() {
+        let mut attempt = file.try_lock();
+        for _ in 0..ATTEMPTS {
+            if !matches!(attempt, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            thread::sleep(PAUSE);
+            attempt = file.try_lock();
+        }
+        match attempt {
             Ok(()) => Ok(Self { folder: folder.to_owned(), id: id_of(folder)?, _file: file }),
             Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
             Err(TryLockError::WouldBlock) => {
