@@ -23,6 +23,9 @@ pub(crate) struct SeaweedfsConfig {
     /// The damage that is repaired automatically.
     #[serde(default)]
     pub repair: OwnRepair,
+    /// Encodings of volumes whose unlisted shards never return, `VOLUME@ENCODETSNS`.
+    #[serde(default)]
+    pub abandoned_encodings: Vec<String>,
 }
 
 /// A helper's settings: the volume server on the same machine, and the server's folders.
@@ -60,7 +63,7 @@ impl SeaweedfsHelper {
 impl SeaweedfsConfig {
     /// Creates a configuration with these masters.
     pub(crate) fn new(masters: Vec<String>, security: Option<PathBuf>, repair: OwnRepair) -> Self {
-        Self { _kind: IgnoredAny, masters, security, repair }
+        Self { _kind: IgnoredAny, masters, security, repair, abandoned_encodings: Vec::new() }
     }
 
     /// Renders the section `[store]` of `mend.toml`.

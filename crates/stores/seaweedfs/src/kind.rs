@@ -1,6 +1,6 @@
 //! SeaweedFS as a [`Kind`] of store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use store_api::{BlockError, Blocks, SharedRecords, Storage};
 
 use crate::attach::{AttachArgs, attach};
 use crate::config::{SeaweedfsConfig, SeaweedfsHelper};
-use crate::{Attachment, Security, ServerAddress, ShardBlocks};
+use crate::{Attachment, EncodedVolume, Security, ServerAddress, ShardBlocks};
 
 /// Interval between listings of the whole cluster. Polling is needed because masters send no event for the
 /// loss of one shard among several. A loss is detected within 5 s, including the time to confirm it with the
@@ -40,6 +40,8 @@ impl Kind for Seaweedfs {
         let config = config(cluster)?;
         let masters: Result<Vec<ServerAddress>, _> =
             config.masters.iter().map(|master| master.parse()).collect();
+        let abandoned: Result<BTreeSet<EncodedVolume>, _> =
+            config.abandoned_encodings.iter().map(|encoding| encoding.parse()).collect();
         let security = match &config.security {
             Some(path) => Security::of_toml(&cluster.folder().join(path)).map_err(KindError::new)?,
             None => Security::plain(),
@@ -49,6 +51,7 @@ impl Kind for Seaweedfs {
             security,
             helpers: self.servers(cluster)?,
             list_every: LIST_EVERY,
+            abandoned: abandoned.map_err(KindError::new)?,
         };
         crate::open(attachment, records).map_err(|error| KindError::new(error).unreachable())
     }

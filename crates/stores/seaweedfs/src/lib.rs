@@ -39,8 +39,8 @@ pub use address::{BadAddress, ServerAddress};
 #[cfg(feature = "fuzzing")]
 pub use blocks::fuzzing;
 pub use blocks::{
-    Ecsum, EcsumError, Encoding, MAX_SHARDS, NotAShard, Protection, Ratio, ShardBlocks, ShardFacts,
-    ShardName, ShardSums, VifError, VolumeInfo, VolumeName,
+    Ecsum, EcsumError, EncodedVolume, Encoding, MAX_SHARDS, NotAShard, NotAnEncoding, Protection, Ratio,
+    ShardBlocks, ShardFacts, ShardName, ShardSums, VifError, VolumeInfo, VolumeName,
 };
 pub use error::AskError;
 pub use kind::Seaweedfs;

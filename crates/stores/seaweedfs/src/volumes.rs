@@ -95,7 +95,8 @@ pub struct Volume {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// There are several encodings, and the current one cannot be determined: either none is readable, or
-    /// more than one may be. No repair starts until an operator decides which encoding to keep.
+    /// more than one may be. No repair starts until an operator decides which encoding to keep, or which one
+    /// Mend need not wait for (`abandoned_encodings`).
     Mixed(Vec<Encoding>),
     /// The numbers of data and parity shards have not been read yet.
     RatioUnknown(Encoding),
@@ -182,13 +183,13 @@ impl Volumes {
         self.kept.insert((volume, encoding), kept);
     }
 
-    /// Returns the recorded volumes that no server has listed since the coordinator's start, and that may still
-    /// exist: [`drop_deleted`](Self::drop_deleted) has not dropped them.
-    pub(crate) fn out_of_sight(&self) -> impl Iterator<Item = (u32, &Kept)> {
+    /// Returns the recorded encodings of volumes that no server has listed since the coordinator's start, and that
+    /// may still exist: [`drop_deleted`](Self::drop_deleted) has not dropped them.
+    pub(crate) fn out_of_sight(&self) -> impl Iterator<Item = (u32, Encoding, &Kept)> {
         self.kept
             .iter()
             .filter(|((id, _), _)| !self.volumes.contains_key(id))
-            .map(|(&(id, _), kept)| (id, kept))
+            .map(|(&(id, encoding), kept)| (id, encoding, kept))
     }
 
     /// Returns the last known location of every shard that no server lists.
@@ -329,11 +330,6 @@ impl Volumes {
     pub(crate) fn volumes_at(&self, server: &ServerId) -> impl Iterator<Item = u32> {
         let all = self.iter();
         all.filter(move |(_, volume)| volume.all_homes().any(|home| home.server == *server)).map(|(id, _)| id)
-    }
-
-    /// Returns the encoding of a volume whose locations an earlier coordinator recorded.
-    pub(crate) fn recorded_encoding(&self, volume: u32) -> Option<Encoding> {
-        self.kept.keys().find(|&&(id, _)| id == volume).map(|&(_, encoding)| encoding)
     }
 
     /// Whether a volume exists but no longer in this encoding.

@@ -47,6 +47,6 @@ pub mod fuzzing {
 pub(crate) use ecsum::made;
 pub(crate) use ecsum::predates;
 pub use ecsum::{Ecsum, EcsumError, ShardSums};
-pub use name::{MAX_SHARDS, NotAShard, ShardName, VolumeName};
+pub use name::{EncodedVolume, MAX_SHARDS, NotAShard, NotAnEncoding, ShardName, VolumeName};
 pub use shard_blocks::{Protection, ShardBlocks, ShardFacts};
 pub use vif::{Encoding, Ratio, VifError, VolumeInfo};

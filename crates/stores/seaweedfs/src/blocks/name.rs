@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use repair::BlockId;
 
+use super::Encoding;
+
 /// SeaweedFS supports shard numbers from 0 to 31.
 pub const MAX_SHARDS: u8 = 32;
 
@@ -25,6 +27,23 @@ pub struct ShardName {
     /// The shard's number, below [`MAX_SHARDS`]; data shards come first.
     pub shard: u8,
 }
+
+/// One encoding of a volume, written `VOLUME@ENCODING`, where the encoding is the `encodeTsNs` of the `.vif`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EncodedVolume {
+    /// The volume.
+    pub volume: VolumeName,
+    /// The encoding.
+    pub encoding: Encoding,
+}
+
+/// The text does not name an encoding of a volume.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error(
+    "`{0}` is not an encoding of a volume: write VOLUME@ENCODETSNS as `mend status` prints it, such as \
+     `pictures_17@1764400000000000000`"
+)]
+pub struct NotAnEncoding(pub String);
 
 /// The text is not the name of a volume or a shard.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -77,6 +96,25 @@ impl FromStr for VolumeName {
 
     fn from_str(text: &str) -> Result<Self, NotAShard> {
         Self::parse(text).ok_or_else(|| NotAShard(text.to_owned()))
+    }
+}
+
+impl fmt::Display for EncodedVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.volume, self.encoding.0)
+    }
+}
+
+impl FromStr for EncodedVolume {
+    type Err = NotAnEncoding;
+
+    fn from_str(text: &str) -> Result<Self, NotAnEncoding> {
+        let parse = || {
+            let (volume, encoding) = text.rsplit_once('@')?;
+            let encoding = Encoding(encoding.parse().ok()?);
+            Some(Self { volume: VolumeName::parse(volume)?, encoding })
+        };
+        parse().ok_or_else(|| NotAnEncoding(text.to_owned()))
     }
 }
 
@@ -142,6 +180,16 @@ mod tests {
         }
         let shard: ShardName = "a_b_17.ec31".parse().expect("a shard");
         assert_eq!((shard.volume.collection(), shard.volume.id(), shard.shard), ("a_b", 17, 31));
+    }
+
+    #[test]
+    fn an_encoding_is_named_by_volume_and_time() {
+        let named: EncodedVolume = "a_b_17@1764400000000000000".parse().expect("an encoding");
+        assert_eq!((named.volume.id(), named.encoding), (17, Encoding(1_764_400_000_000_000_000)));
+        assert_eq!(named.to_string(), "a_b_17@1764400000000000000");
+        for text in ["", "17", "17@", "@1", "a@1", "017@1", "17@1s", "17@9223372036854775808"] {
+            assert_eq!(text.parse::<EncodedVolume>(), Err(NotAnEncoding(text.to_owned())), "{text}");
+        }
     }
 
     proptest! {

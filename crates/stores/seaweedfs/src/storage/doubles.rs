@@ -15,7 +15,7 @@ use store_api::{
 use super::AttachedCatalog;
 use super::open::Attachment;
 use super::state::Shared;
-use crate::blocks::Encoding;
+use crate::blocks::{EncodedVolume, Encoding};
 use crate::listing::{Holding, Listing, Server, ServerId};
 use crate::master::MasterClient;
 use crate::security::Security;
@@ -88,11 +88,20 @@ impl Records for Paper {
 
 /// Starts a storage over these records. It calls no server.
 pub(super) fn start(paper: &Arc<Mutex<Paper>>) -> AttachedCatalog {
+    start_without(paper, BTreeSet::new())
+}
+
+/// Like [`start`], with encodings that the operator has abandoned.
+pub(super) fn start_without(
+    paper: &Arc<Mutex<Paper>>,
+    abandoned: BTreeSet<EncodedVolume>,
+) -> AttachedCatalog {
     let attachment = Attachment {
         masters: Vec::new(),
         security: Security::plain(),
         helpers: BTreeMap::new(),
         list_every: LIST_EVERY,
+        abandoned,
     };
     let master = MasterClient::new(Vec::new(), Security::plain());
     let records: SharedRecords = paper.clone();

@@ -1,10 +1,11 @@
 //! Records the location of every shard, so that a shard that was lost while the coordinator was down can be
 //! rebuilt on its former server.
 //!
-//! There is one record per volume, rewritten when a location changes. A record applies only to the encoding
-//! that it names, and only to shards that no server lists. Until the volume is listed, it makes no stripe,
-//! since the volume may have been deleted meanwhile. But if the servers of most of its shards are down, the
-//! state of the volume is reported as unknown.
+//! There is one record per volume, rewritten when a location changes. A record applies only to the encodings
+//! that it names, and only to shards that no server lists. It names one encoding; if it is unknown which one is
+//! current, it names all, so that a restart does not decide between them. Until the volume is listed, it makes no
+//! stripe, since the volume may have been deleted meanwhile. But if the servers of most of its shards are down, the
+//! state of the volume is reported as unknown, until an operator abandons the encoding.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use store_api::CatalogError;
 use super::state::{Knowledge, State};
 use super::unwritten;
 use crate::listing::ServerId;
-use crate::volumes::{Generation, Home, Kept};
+use crate::volumes::{Generation, Home, Kept, Volume};
 
 /// Prefix of the record keys; the volume ID follows.
 const PREFIX: &str = "seaweedfs/homes/";
@@ -26,12 +27,17 @@ struct Record {
     encoding: i64,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     collection: String,
-    /// By shard: server, disk, and the shard's length in bytes.
-    homes: BTreeMap<u8, (String, u32, u64)>,
+    homes: Places,
     /// The original server of each shard that was rebuilt on another server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     origins: BTreeMap<u8, String>,
+    /// If it is unknown which encoding is current: the shards of the other encodings.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    rivals: BTreeMap<i64, Places>,
 }
+
+/// By shard: server, disk, and the shard's length in bytes.
+type Places = BTreeMap<u8, (String, u32, u64)>;
 
 /// The records of all volumes, including those that are still to be written.
 #[derive(Default)]
@@ -40,32 +46,43 @@ pub(super) struct Homes {
 }
 
 impl Record {
-    fn of(collection: &str, encoding: Encoding, generation: &Generation) -> Self {
-        let listed = generation.homes.iter().filter_map(|(&shard, homes)| Some((shard, homes.first()?)));
-        let homes = listed.chain(generation.former.iter().map(|(&shard, home)| (shard, home)));
+    /// Describes a volume, of which `main` is the current encoding or, if that is unknown, any encoding.
+    fn of(volume: &Volume, main: Encoding, generation: &Generation) -> Self {
+        let is_known = volume.current().is_some();
+        let rivals = volume.generations.iter().filter(|&(&other, _)| other != main && !is_known);
         let origins = generation.origins.iter().map(|(&shard, server)| (shard, server.0.clone()));
         Self {
-            encoding: encoding.0,
-            collection: collection.to_owned(),
-            homes: homes
-                .map(|(shard, home)| (shard, (home.server.0.clone(), home.disk, home.bytes)))
-                .collect(),
+            encoding: main.0,
+            collection: volume.collection.clone(),
+            homes: places(generation),
             origins: origins.collect(),
+            rivals: rivals.map(|(encoding, rival)| (encoding.0, places(rival))).collect(),
         }
     }
 
-    fn kept(&self) -> Kept {
-        let home = |(server, disk, bytes): &(String, u32, u64)| Home {
-            server: ServerId(server.clone()),
-            disk: *disk,
-            bytes: *bytes,
+    /// Returns the recorded encodings, the current one last.
+    fn kept(&self) -> Vec<(Encoding, Kept)> {
+        let kept = |(encoding, places): (i64, &Places)| {
+            let homes = places.iter().map(|(&shard, place)| (shard, home(place))).collect();
+            let origins = BTreeMap::new();
+            (Encoding(encoding), Kept { collection: self.collection.clone(), homes, origins })
         };
-        Kept {
-            collection: self.collection.clone(),
-            homes: self.homes.iter().map(|(&shard, at)| (shard, home(at))).collect(),
-            origins: self.origins.iter().map(|(&shard, server)| (shard, ServerId(server.clone()))).collect(),
-        }
+        let rivals = self.rivals.iter().map(|(&encoding, places)| kept((encoding, places)));
+        let origins = self.origins.iter().map(|(&shard, server)| (shard, ServerId(server.clone())));
+        let (encoding, main) = kept((self.encoding, &self.homes));
+        rivals.chain([(encoding, Kept { origins: origins.collect(), ..main })]).collect()
     }
+}
+
+/// Returns where each shard is, or was last.
+fn places(generation: &Generation) -> Places {
+    let listed = generation.homes.iter().filter_map(|(&shard, homes)| Some((shard, homes.first()?)));
+    let homes = listed.chain(generation.former.iter().map(|(&shard, home)| (shard, home)));
+    homes.map(|(shard, home)| (shard, (home.server.0.clone(), home.disk, home.bytes))).collect()
+}
+
+fn home((server, disk, bytes): &(String, u32, u64)) -> Home {
+    Home { server: ServerId(server.clone()), disk: *disk, bytes: *bytes }
 }
 
 impl State {
@@ -79,11 +96,14 @@ impl State {
     fn changed_home(&mut self, id: u32) -> Option<unwritten::Record> {
         let key = format!("{PREFIX}{id}");
         let Some(volume) = self.view.volumes().get(id) else {
+            if self.view.volumes().may_exist(id) {
+                return None; // Not all of its servers have denied it.
+            }
             return self.homes.recorded.remove(&id).map(|_| (key, None));
         };
-        // If it is unknown which encoding is current, the record stays.
-        let (encoding, generation) = volume.current()?;
-        let record = Record::of(&volume.collection, encoding, generation);
+        let recorded = self.homes.recorded.get(&id).map(|record| Encoding(record.encoding));
+        let (encoding, generation) = current_or(volume, recorded)?;
+        let record = Record::of(volume, encoding, generation);
         if self.homes.recorded.get(&id) == Some(&record) {
             return None;
         }
@@ -93,8 +113,15 @@ impl State {
     }
 }
 
+/// Returns the current encoding of a volume; if it is unknown, the recorded one, or any.
+fn current_or(volume: &Volume, recorded: Option<Encoding>) -> Option<(Encoding, &Generation)> {
+    let recorded = || Some((recorded?, volume.generations.get(&recorded?)?));
+    let any = || volume.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));
+    volume.current().or_else(recorded).or_else(any)
+}
+
 impl Knowledge {
-    /// Loads the locations that an earlier coordinator recorded.
+    /// Loads the locations that an earlier coordinator recorded, except those of abandoned encodings.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -104,7 +131,12 @@ impl Knowledge {
         for (key, value) in records {
             let id = key.strip_prefix(PREFIX).and_then(|id| id.parse::<u32>().ok());
             let Some((id, record)) = id.zip(serde_json::from_value::<Record>(value).ok()) else { continue };
-            state.view.recall(id, Encoding(record.encoding), record.kept());
+            let mut kept = record.kept();
+            kept.retain(|(encoding, _)| !self.attachment.has_abandoned(id, *encoding, &record.collection));
+            if kept.is_empty() {
+                continue; // The record stays, in case the operator withdraws the entry.
+            }
+            kept.into_iter().for_each(|(encoding, kept)| state.view.recall(id, encoding, kept));
             state.homes.recorded.insert(id, record);
         }
         Ok(())

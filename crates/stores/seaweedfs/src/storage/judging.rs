@@ -7,7 +7,7 @@ use repair::StripeId;
 use store_api::Unjudged;
 
 use super::encoding_files::EncodingFiles;
-use crate::blocks::{ShardName, VolumeName};
+use crate::blocks::{EncodedVolume, Encoding, ShardName, VolumeName};
 use crate::listing::ServerId;
 use crate::volumes::{Generation, Kept, Standing, Volume, Volumes};
 
@@ -25,33 +25,41 @@ const LEFT_OVER_NEXT: &str = "if these servers lack the current .vif next to the
 /// Returns the volumes that are not reported as stripes, because their state is unknown.
 pub(super) fn unjudged(volumes: &Volumes, files: &EncodingFiles) -> Vec<Unjudged> {
     let listed = volumes.iter().filter_map(|(id, volume)| puzzle(volumes, files, id, volume));
-    listed.chain(volumes.out_of_sight().filter_map(|(id, kept)| unseen(id, kept))).collect()
+    let mut recorded: BTreeMap<u32, Vec<(Encoding, &Kept)>> = BTreeMap::new();
+    for (id, encoding, kept) in volumes.out_of_sight() {
+        recorded.entry(id).or_default().push((encoding, kept));
+    }
+    listed.chain(recorded.into_iter().filter_map(|(id, recorded)| unseen(id, &recorded))).collect()
 }
 
-/// Describes a volume that was known before the coordinator's start and that no server lists now.
-fn unseen(id: u32, kept: &Kept) -> Option<Unjudged> {
-    let name = VolumeName::new(&kept.collection, id)?;
-    let servers: BTreeSet<String> = kept.homes.values().map(|home| home.server.0.to_string()).collect();
+/// Describes a volume that was known before the coordinator's start, in these encodings, and that no server lists now.
+fn unseen(id: u32, recorded: &[(Encoding, &Kept)]) -> Option<Unjudged> {
+    let (_, first) = recorded.first()?;
+    let name = VolumeName::new(&first.collection, id)?;
+    let homes = || recorded.iter().flat_map(|(_, kept)| &kept.homes);
+    let servers: BTreeSet<String> = homes().map(|(_, home)| home.server.0.clone()).collect();
     let names = servers.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let blocks = kept.homes.keys().map(|&shard| ShardName { volume: name.clone(), shard }.block_id());
+    let shards: BTreeSet<u8> = homes().map(|(&shard, _)| shard).collect();
+    let blocks = shards.into_iter().map(|shard| ShardName { volume: name.clone(), shard }.block_id());
+    let encodings = recorded.iter().map(|&(encoding, _)| encoding);
     Some(Unjudged {
         stripe: StripeId(name.to_string()),
         blocks: blocks.collect(),
         why: format!("no server lists it since the coordinator started; its shards were on {names}"),
         servers,
-        next_step: UNSEEN_NEXT.to_owned(),
+        next_step: format!("{UNSEEN_NEXT}; {}", abandon(&name, encodings)),
     })
 }
 
 fn puzzle(volumes: &Volumes, files: &EncodingFiles, id: u32, volume: &Volume) -> Option<Unjudged> {
     let name = VolumeName::new(&volume.collection, id)?;
     let (why, next_step) = match volume.standing() {
-        Standing::Mixed(_) => (mixed(volume), MIXED_NEXT.to_owned()),
+        Standing::Mixed(_) => (mixed(volume), mixed_next(volumes, &name, volume)),
         Standing::Known { encoding, .. } if volumes.is_both(id) => {
             let shards = listed(&volume.generations[&encoding]);
             let shards = if shards.is_empty() { "none".to_owned() } else { shards };
             let why = format!("it is an ordinary volume as well, and too few shards are listed ({shards})");
-            (why, BOTH_NEXT.to_owned())
+            (why, format!("{BOTH_NEXT}; {}", abandon(&name, [encoding])))
         }
         Standing::Known { encoding, .. } | Standing::RatioUnknown(encoding) => {
             if files.get(id, encoding).is_some() {
@@ -93,6 +101,23 @@ pub(super) fn left_overs(volumes: &Volumes) -> Vec<String> {
     volumes.iter().filter_map(of).collect()
 }
 
+/// Returns one line for each abandoned encoding of which servers list shards. Listed shards count, so the entry of an
+/// encoding in use would only have Mend forget the places of its shards at each start.
+pub(super) fn returned(volumes: &Volumes, abandoned: &BTreeSet<EncodedVolume>) -> Vec<String> {
+    let line = |it: &EncodedVolume| {
+        let volume =
+            volumes.get(it.volume.id()).filter(|volume| volume.collection == it.volume.collection())?;
+        let shards = listed(volume.generations.get(&it.encoding)?);
+        (!shards.is_empty()).then(|| {
+            format!(
+                "{it} is in abandoned_encodings of mend.toml, but servers list {shards}, so these shards count; \
+                 remove them or the entry"
+            )
+        })
+    };
+    abandoned.iter().filter_map(line).collect()
+}
+
 /// Describes the encodings of a volume, and where their shards are.
 fn mixed(volume: &Volume) -> String {
     let generations = volume.generations.iter();
@@ -104,13 +129,52 @@ fn mixed(volume: &Volume) -> String {
     )
 }
 
-/// Lists the shards of each server or, if no shard is listed, the last servers of the shards.
-fn places(generation: &Generation) -> String {
-    if !generation.homes.is_empty() {
-        return listed(generation);
+/// Returns the next steps for a volume with several encodings: the servers to start, the encodings that the operator
+/// can abandon, and which files to move if several encodings have listed shards.
+fn mixed_next(volumes: &Volumes, name: &VolumeName, volume: &Volume) -> String {
+    let all = volume.generations.iter();
+    let waits = all.clone().filter(|(_, it)| !it.former.is_empty());
+    let waits: Vec<(Encoding, &Generation)> = waits.map(|(&encoding, it)| (encoding, it)).collect();
+    let last = waits.iter().flat_map(|(_, it)| it.former.values()).map(|home| &home.server);
+    let down: BTreeSet<&str> = last
+        .filter(|server| !volumes.servers().contains_key(*server))
+        .map(|server| server.0.as_str())
+        .collect();
+    let mut steps = Vec::new();
+    if !down.is_empty() {
+        let names = down.into_iter().collect::<Vec<_>>().join(", ");
+        steps.push(format!("start the volume servers that are down ({names})"));
     }
+    if !waits.is_empty() {
+        steps.push(abandon(name, waits.iter().map(|&(encoding, _)| encoding)));
+    }
+    if all.filter(|(_, it)| !it.homes.is_empty()).count() > 1 {
+        steps.push(MIXED_NEXT.to_owned());
+    }
+    steps.join("; ")
+}
+
+/// Returns how the operator tells Mend not to wait for the unlisted shards of one of these encodings.
+fn abandon(name: &VolumeName, encodings: impl IntoIterator<Item = Encoding>) -> String {
+    let named = |encoding| EncodedVolume { volume: name.clone(), encoding };
+    let entries: Vec<String> =
+        encodings.into_iter().map(|encoding| format!("\"{}\"", named(encoding))).collect();
+    format!(
+        "if the unlisted shards of an encoding will not return, or are outdated, add the encoding ({}) to \
+         abandoned_encodings in [store] of the coordinator's mend.toml, and restart the coordinator",
+        entries.join(" or ")
+    )
+}
+
+/// Lists the shards of each server, and the last servers of shards that are not listed.
+fn places(generation: &Generation) -> String {
     let servers: BTreeSet<&str> = generation.former.values().map(|home| home.server.0.as_str()).collect();
-    format!("none listed, last on {}", servers.into_iter().collect::<Vec<_>>().join(", "))
+    let servers = servers.into_iter().collect::<Vec<_>>().join(", ");
+    match (generation.homes.is_empty(), generation.former.len()) {
+        (true, _) => format!("none listed, last on {servers}"),
+        (false, 0) => listed(generation),
+        (false, several) => format!("{}; {several} not listed, last on {servers}", listed(generation)),
+    }
 }
 
 /// Lists the shards of each server, as in `shards 0, 3 on 10.0.0.1:8080`.

@@ -1,6 +1,6 @@
 //! Opens the storage: loads the records, lists the cluster and starts the background tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::state::Shared;
 use super::{AttachedCatalog, inspection, watching};
 use crate::address::ServerAddress;
+use crate::blocks::{EncodedVolume, Encoding};
 use crate::error::AskError;
 use crate::listing::{Server, ServerId};
 use crate::master::MasterClient;
@@ -27,12 +28,21 @@ pub struct Attachment {
     pub helpers: BTreeMap<String, String>,
     /// The longest time between two listings of the whole cluster.
     pub list_every: Duration,
+    /// Encodings whose unlisted shards never return, as the operator says: the locations that an earlier coordinator
+    /// recorded for them are ignored.
+    pub abandoned: BTreeSet<EncodedVolume>,
 }
 
 impl Attachment {
     /// Returns the node name of a server: the name of its helper, or the server's own ID if it has no helper.
     pub(super) fn name_of(&self, id: &ServerId, server: &Server) -> String {
         self.helper_of(id, server).map_or_else(|| id.0.clone(), str::to_owned)
+    }
+
+    /// Whether the operator has abandoned this encoding of a volume.
+    pub(super) fn has_abandoned(&self, id: u32, encoding: Encoding, collection: &str) -> bool {
+        let mut abandoned = self.abandoned.iter().filter(|it| it.encoding == encoding);
+        abandoned.any(|it| it.volume.id() == id && it.volume.collection() == collection)
     }
 
     /// Returns the name of the helper on a server's machine.

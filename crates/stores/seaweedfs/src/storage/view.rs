@@ -84,7 +84,7 @@ impl ClusterView {
         &self.nodes
     }
 
-    /// Loads recorded locations of an encoding's shards.
+    /// Loads recorded locations of an encoding's shards. The encoding in which a volume was last reported comes last.
     pub fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
         if let Some(name) = VolumeName::new(&kept.collection, volume) {
             let stripe = StripeId(name.to_string());
@@ -97,7 +97,8 @@ impl ClusterView {
     pub fn recall_mark(&mut self, (name, index, node, state): CopyState) {
         let Some((volume, encoding)) = marks::parse(&name) else { return };
         // A record without an encoding is of the encoding that was known when it was written.
-        let Some(encoding) = encoding.or_else(|| self.volumes.recorded_encoding(volume.id())) else { return };
+        let recorded = || self.told.get(&volume.id()).map(|told| told.encoding);
+        let Some(encoding) = encoding.or_else(recorded) else { return };
         self.marks.set(&StripeId(volume.to_string()), encoding, index, node, state);
     }
 

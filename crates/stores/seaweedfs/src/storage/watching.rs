@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::encoding_files::Known;
-use super::judging::left_overs;
+use super::judging::{left_overs, returned};
 use super::state::{Shared, State, unseen};
 use super::view::Lost;
 use super::withdrawals::withdraw_pending;
@@ -255,6 +255,7 @@ pub(super) fn report(shared: &Shared) {
     state.tell(unjudged.into_iter().collect());
     let mut news: Vec<String> = state.blind.iter().map(|why| unseen(why)).collect();
     news.extend(left_overs(state.view.volumes()));
+    news.extend(returned(state.view.volumes(), &shared.known.attachment.abandoned));
     news.extend(state.unwritten.line());
     news.extend(state.withdrawals.lines());
     news.extend(state.late_deletions.lines());

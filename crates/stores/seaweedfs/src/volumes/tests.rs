@@ -185,7 +185,7 @@ fn a_recorded_volume_may_exist_until_its_servers_deny_it() {
     let homes: BTreeMap<u8, Home> = [(0, home("a")), (1, home("b")), (2, home("c"))].into();
     let mut volumes = Volumes::default();
     volumes.recall(5, Encoding(1), Kept { homes, ..Kept::default() });
-    let unseen = |volumes: &Volumes| volumes.out_of_sight().map(|(id, _)| id).collect::<Vec<_>>();
+    let unseen = |volumes: &Volumes| volumes.out_of_sight().map(|(id, ..)| id).collect::<Vec<_>>();
     volumes.apply(listing("a b", ""));
     let unlisted: Vec<u8> = volumes.unlisted().map(|(_, _, shard, _)| shard).collect();
     assert_eq!((unseen(&volumes), unlisted), (vec![5], vec![0, 1, 2]));
