@@ -358,17 +358,20 @@ impl Volumes {
         for &id in volumes {
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             for (&encoding, generation) in &mut volume.generations {
-                let gone = std::mem::take(&mut generation.homes).into_iter();
-                let last = gone.filter_map(|(shard, homes)| Some((shard, homes.into_iter().next()?)));
+                let gone = std::mem::take(&mut generation.homes);
+                let listed: BTreeSet<u8> = gone.keys().copied().collect();
+                let last =
+                    gone.into_iter().filter_map(|(shard, homes)| Some((shard, homes.into_iter().next()?)));
                 generation.former.extend(last);
-                before.insert((id, encoding), generation.former.clone());
+                before.insert((id, encoding), (generation.former.clone(), listed));
             }
         }
         for (&id, holdings) in listed {
             let volume = self.volumes.entry(id).or_default();
             holdings.iter().for_each(|holding| volume.take(holding));
             for (&encoding, generation) in &mut volume.generations {
-                generation.note_moves(before.remove(&(id, encoding)).unwrap_or_default());
+                let (before, listed) = before.remove(&(id, encoding)).unwrap_or_default();
+                generation.note_moves(before, &listed);
             }
             // Another encoding than the listed ones may be the current one, too: its servers may be down.
             for ((_, encoding), kept) in self.kept.extract_if(kept_of(id), |_, _| true) {
@@ -462,12 +465,16 @@ impl Generation {
         self.homes.get(&shard).is_some_and(|homes| homes.iter().any(|home| home.server == *server))
     }
 
-    /// Records the original servers of shards that now exist only on other servers.
-    fn note_moves(&mut self, before: BTreeMap<u8, Home>) {
+    /// Records the original servers of shards that now exist only on other servers. One listing may contain both a
+    /// shard that was rebuilt elsewhere and the return of its server; that server is recorded too, unless another
+    /// one is. `listed` are the shards that were listed before.
+    fn note_moves(&mut self, before: BTreeMap<u8, Home>, listed: &BTreeSet<u8>) {
         for (shard, home) in before {
-            let stays = |homes: &Vec<Home>| homes.iter().any(|other| other.server == home.server);
-            if self.homes.get(&shard).is_some_and(|homes| !stays(homes)) {
+            let Some(homes) = self.homes.get(&shard) else { continue };
+            if homes.iter().all(|other| other.server != home.server) {
                 self.origins.insert(shard, home.server);
+            } else if !listed.contains(&shard) && homes.iter().any(|other| other.server != home.server) {
+                self.origins.entry(shard).or_insert(home.server);
             }
         }
     }

@@ -215,6 +215,19 @@ fn the_original_server_of_a_rebuilt_shard_is_remembered() {
     assert_eq!(*origins, [(0, ServerId("a".to_owned()))].into());
 }
 
+/// A server returns in the moment in which its shard was rebuilt elsewhere.
+#[test]
+fn the_original_server_is_known_if_one_listing_contains_both_copies() {
+    let mut volumes = Volumes::default();
+    for shards in
+        ["a/0:5@1.0 b/0:5@1.1 c/0:5@1.2", "b/0:5@1.1 c/0:5@1.2", "c/0:5@1.0 b/0:5@1.1 c/0:5@1.2 a/0:5@1.0"]
+    {
+        volumes.apply(listing("a b c", shards));
+    }
+    let origins = &volumes.get(5).expect("listed").generations[&Encoding(1)].origins;
+    assert_eq!(*origins, [(0, ServerId("a".to_owned()))].into());
+}
+
 /// A restarted master lists no shards until the servers have reported theirs.
 #[test]
 fn volumes_are_kept_until_servers_confirm_the_loss() {
