@@ -14,11 +14,13 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
 final class Answers {
   private final PrintStream output;
   private final BlockTokens tokens;
+  private final ActiveNameNode active;
   private DFSClient client;
 
-  Answers(PrintStream output, BlockTokens tokens) {
+  Answers(PrintStream output, BlockTokens tokens, ActiveNameNode active) {
     this.output = output;
     this.tokens = tokens;
+    this.active = active;
   }
 
   /** Answers a question, or reports why it failed. */
@@ -26,8 +28,9 @@ final class Answers {
     Lines lines = new Lines(this, question.number);
     try {
       if (Changes.has(question.word)) {
-        new Changes(client(conf), tokens, lines).carryOut(question.word, question.rest);
+        change(question, conf, lines);
       } else {
+        active.lead(files.getClient().getNamenode());
         look(question, files, conf, lines);
       }
       lines.add("done");
@@ -37,6 +40,16 @@ final class Answers {
       lines.add("failed " + text(problem));
     }
     lines.flush();
+  }
+
+  private void change(Question question, Configuration conf, Lines lines) throws IOException {
+    DFSClient client = client(conf);
+    try {
+      active.lead(client.getNamenode());
+    } catch (IOException problem) {
+      throw new IOException(Changes.kind(problem) + " " + text(problem), problem);
+    }
+    new Changes(client, tokens, lines).carryOut(question.word, question.rest);
   }
 
   private void look(Question question, DistributedFileSystem files, Configuration conf, Lines lines)

@@ -80,8 +80,9 @@ public final class Reporter {
     conf.setIfUnset("ipc.client.connect.timeout", "5000");
     conf.setInt("dfs.client.socket-timeout", DATANODE_LIMIT_MS);
     logIn(conf);
+    ActiveNameNode active = ActiveNameNode.of(conf);
     DistributedFileSystem files = files(conf);
-    Answers answers = new Answers(output, new BlockTokens(conf));
+    Answers answers = new Answers(output, new BlockTokens(conf), active);
     answers.say(GREETING);
     ExecutorService forShort = threads(SHORT_AT_ONCE);
     ExecutorService forLong = threads(LONG_AT_ONCE);

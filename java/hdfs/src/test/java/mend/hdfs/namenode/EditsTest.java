@@ -27,7 +27,7 @@ class EditsTest {
           throw new UnsupportedOperationException(method.getName());
         });
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-    Answers.Lines lines = new Answers.Lines(new Answers(new PrintStream(bytes), null), "1");
+    Answers.Lines lines = new Answers.Lines(new Answers(new PrintStream(bytes), null, null), "1");
     new Edits(new DFSClient(null, namenode, new Configuration(), null), lines).since(first);
     lines.flush();
     return bytes.toString(StandardCharsets.UTF_8);

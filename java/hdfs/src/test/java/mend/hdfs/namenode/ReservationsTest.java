@@ -25,7 +25,7 @@ class ReservationsTest {
   private static final String PATH = "/tmp/raidrs/f/.mend-1-2-3/0-0";
 
   private final ByteArrayOutputStream output = new ByteArrayOutputStream();
-  private final Answers answers = new Answers(new PrintStream(output, true, StandardCharsets.UTF_8), null);
+  private final Answers answers = new Answers(new PrintStream(output, true, StandardCharsets.UTF_8), null, null);
   private final Answers.Lines lines = new Answers.Lines(answers, "7");
   /** The NameNode's answers to {@code complete}; afterwards it is true. */
   private final List<Boolean> completed = new ArrayList<>();

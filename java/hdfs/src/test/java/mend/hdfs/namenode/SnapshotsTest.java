@@ -58,7 +58,7 @@ class SnapshotsTest {
   private String answer(DistributedFileSystem files) throws IOException {
     visited.clear();
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-    Answers.Lines lines = new Answers.Lines(new Answers(new PrintStream(bytes), null), "1");
+    Answers.Lines lines = new Answers.Lines(new Answers(new PrintStream(bytes), null, null), "1");
     new Snapshots(files, lines, () -> { }).eachDeleted(new String[] {"/"}, path -> {
       visited.add(path);
       return 1;

@@ -79,7 +79,7 @@ class SurveyTest {
       }
     };
     ByteArrayOutputStream output = new ByteArrayOutputStream();
-    Answers answers = new Answers(new PrintStream(output, true, StandardCharsets.UTF_8), null);
+    Answers answers = new Answers(new PrintStream(output, true, StandardCharsets.UTF_8), null, null);
     answers.answer(Question.of("7 " + question), files, conf);
     return output.toString(StandardCharsets.UTF_8).lines().map(line -> line.substring(2)).collect(Collectors.toList());
   }
