@@ -2,6 +2,8 @@
 
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 0
+# Where builds with the profile dev are.
+BUILT = $(or $(CARGO_TARGET_DIR),target)/debug
 
 .PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java test-c test-python libraries install-c long thrash setup bench bench-hdfs bench-hdfs-raid bench-seaweedfs deny clean
 
@@ -39,13 +41,17 @@ test: setup fmt lint doc unit test-openapi test-foreign test-java
 fmt:
 	$(CARGO) fmt --all --check
 
+# The last step builds the libraries as users do: with the features that they declare themselves.
 lint:
 	scripts/prose
 	scripts/links
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) check -p capi -p python --locked
 
+# The builds of `make test` select the whole workspace and a target that needs dev-dependencies, as the example does. With
+# another selection, Cargo would choose other features, and build dependencies again.
 doc:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --exclude capi --exclude python --no-deps --locked --lib --bins --example reads
 
 unit: setup libraries
 	scripts/unit
@@ -58,10 +64,10 @@ libraries: setup
 
 test-c: setup
 	$(CARGO) test -p capi --locked
-	$(CARGO) test -p cli --locked --test faults c::
+	$(CARGO) test --workspace --locked --test faults c::
 
 test-python: setup
-	$(CARGO) test -p cli --locked --test faults python::
+	$(CARGO) test --workspace --locked --test faults python::
 
 install-c: setup
 	scripts/c-library $(or $(PREFIX),/usr/local)
@@ -74,7 +80,8 @@ test-java: setup
 
 test-foreign: setup
 	scripts/foreign target/foreign
-	$(CARGO) run --locked -p foreign -- target/foreign
+	$(CARGO) build --locked --workspace --exclude python --bin foreign --example reads
+	$(BUILT)/foreign target/foreign
 
 long: setup
 	MEND_SIM_RUNS=200000 PROPTEST_CASES=5000 $(CARGO) test --workspace --locked --release
