@@ -1,6 +1,7 @@
 //! Orders: requests for repairs, recorded until the repairs end.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use codes::BlockIndex;
 use recovery::{HelperPolicy, Kind, Priority, RepairSpec, Target};
@@ -147,6 +148,12 @@ impl Order {
     /// Whether the repair covers many stripes, whose work the scheduler distributes over nodes.
     pub fn is_wide(&self) -> bool {
         matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::Rebalance(_) | Target::All)
+    }
+
+    /// Returns how long the repair goes on while nobody asks about it; `None` if it needs nobody. The coordinator's own
+    /// repairs do not, also if they continue a requested one.
+    pub fn lease(&self) -> Option<Duration> {
+        self.lease_ms.filter(|_| !self.by_itself).map(Duration::from_millis)
     }
 
     /// Returns advice on when the remaining stripes are retried.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use recovery::{ItemId, Target};
+use recovery::{ItemId, Priority, Target};
 use repair::{NodeId, StripeId};
 use views::{RepairRequest, RepairStep};
 
@@ -90,6 +90,25 @@ impl Queue {
             out.store(kept(id, &repair.order), Then::Nothing);
         }
         repair.course.set_paused(paused, now);
+    }
+
+    /// Records that somebody asks about a repair.
+    pub(crate) fn note_asked(&mut self, id: u64, now: Duration) {
+        self.by_id.get_mut(&id).into_iter().for_each(|repair| repair.asked = now);
+    }
+
+    /// Returns the open repairs about which nobody has asked for the time of their leases.
+    pub(crate) fn abandoned(&self, now: Duration) -> Vec<u64> {
+        let is_abandoned = |repair: &Repair| {
+            let is_over = |lease| now >= repair.asked + lease;
+            repair.is_open() && repair.waiting.is_empty() && repair.order.lease().is_some_and(is_over)
+        };
+        self.by_id.iter().filter(|(_, repair)| is_abandoned(repair)).map(|(&id, _)| id).collect()
+    }
+
+    /// Whether the jobs of a repair start after those of all other repairs.
+    pub(crate) fn is_background(&self, id: u64) -> bool {
+        self.by_id.get(&id).is_some_and(|repair| repair.order.priority == Priority::Background)
     }
 
     /// Whether any open repair rebuilds lost blocks of listed stripes and is not paused.
@@ -188,6 +207,7 @@ impl Queue {
     /// timed out.
     pub(crate) fn tell_version(&mut self, id: u64, version: u64, now: Duration, out: &mut Out) {
         let Some(repair) = self.by_id.get_mut(&id) else { return };
+        repair.asked = now;
         let is_due = |waiting: &mut Waiting| {
             waiting.until <= now || waiting.since.is_some_and(|since| since != version)
         };
