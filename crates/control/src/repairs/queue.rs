@@ -122,13 +122,14 @@ impl Queue {
     }
 
     /// Returns the number of open automatic repairs of single stripes that are not paused and can go on, including those
-    /// that an earlier coordinator ordered, and the stripes of those whose items are in `refused`.
-    pub(crate) fn healing(&self, refused: &BTreeSet<ItemId>) -> (usize, Vec<&StripeId>) {
+    /// that an earlier coordinator ordered, and those whose items are in `refused`.
+    pub(crate) fn healing(&self, refused: &BTreeSet<ItemId>) -> (usize, Vec<(u64, &Repair)>) {
         let heals = |order: &Order| order.heals() && !order.paused;
-        let open = self.by_id.values().filter(|repair| repair.is_open() && heals(&repair.order));
-        let (refused, going): (Vec<&Repair>, Vec<&Repair>) =
-            open.partition(|repair| repair.items.values().any(|item| refused.contains(&item.id)));
-        (going.len(), refused.into_iter().flat_map(|repair| repair.items.keys()).collect())
+        let open = self.by_id.iter().filter(|(_, repair)| repair.is_open() && heals(&repair.order));
+        let is_refused = |repair: &Repair| repair.items.values().any(|item| refused.contains(&item.id));
+        let (refused, going): (Vec<_>, Vec<_>) =
+            open.map(|(&id, repair)| (id, repair)).partition(|(_, repair)| is_refused(repair));
+        (going.len(), refused)
     }
 
     /// Whether a repair covers many stripes.
