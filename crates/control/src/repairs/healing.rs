@@ -23,7 +23,7 @@ use crate::counts::count;
 use crate::durations::in_words;
 use crate::facts::{Facts, hollow, unheard};
 use crate::out::Out;
-use crate::repairs::case::Case;
+use crate::repairs::case::{Case, Cases, Progress};
 use crate::repairs::continuation::{Ordered, OrderedBy};
 use crate::repairs::damage_search::DamageSearch;
 use crate::repairs::grace::shortened;
@@ -58,7 +58,7 @@ struct DueStripe<'r> {
 #[derive(Default)]
 pub(crate) struct Healing {
     due: Duration,
-    cases: BTreeMap<StripeId, Case>,
+    cases: Cases,
     /// The time since which each node has been out of service.
     out_since: BTreeMap<NodeId, Duration>,
     /// The time since which all nodes have been in service.
@@ -80,7 +80,7 @@ impl Healing {
 
     /// Returns the earliest time at which a repair that did not help is retried.
     fn tried_again(&self) -> Option<Duration> {
-        let failed = self.cases.values().filter(|case| case.attempts > 0 && !case.is_running);
+        let failed = self.cases.all().filter(|case| case.attempts > 0 && !case.is_running);
         failed.map(|case| case.not_before).min()
     }
 }
@@ -124,7 +124,7 @@ impl Healing {
         let all_serve = facts.stripes.picture.nodes().keys().all(|&node| facts.stripes.picture.is_up(node));
         self.all_since = all_serve.then(|| self.all_since.unwrap_or(facts.base.now));
         self.waiting.clear();
-        self.close_cases(facts);
+        self.cases.close(|stripe| is_whole(facts, stripe));
         self.note_running(facts, orders.queue);
         let damaged = self.search.next(facts);
         // Those that hold back stripes which this check does not consider stay listed.
@@ -174,21 +174,15 @@ impl Healing {
     fn note_running(&mut self, facts: Facts<'_>, queue: &Queue) {
         let ordered: BTreeSet<StripeId> =
             facts.storing.orders().filter_map(|order| healed_stripe(facts, order)).collect();
-        for (stripe, case) in &mut self.cases {
-            let is_open = |&repair: &u64| queue.is_open(repair) && !queue.is_paused(repair);
-            let is_running = ordered.contains(stripe) || case.repairs.iter().any(is_open);
-            case.note_running(is_running, facts.base.now);
-        }
-    }
-
-    /// Drops the cases of stripes that are whole again.
-    fn close_cases(&mut self, facts: Facts<'_>) {
-        let is_whole = |stripe: &&StripeId| {
-            let record = facts.stripes.picture.stripe(stripe);
-            record.map_or(true, |record| facts.lost_blocks(&record).is_empty())
-        };
-        let whole: Vec<StripeId> = self.cases.keys().filter(is_whole).cloned().collect();
-        whole.iter().for_each(|stripe| drop(self.cases.remove(stripe)));
+        self.cases.note_running(facts.base.now, |stripe: &StripeId, case: &Case| {
+            let open: Vec<u64> = case.repairs.iter().copied().filter(|&id| queue.is_open(id)).collect();
+            match () {
+                () if ordered.contains(stripe) => Progress::Running,
+                () if open.is_empty() => Progress::Over,
+                () if open.iter().all(|&repair| queue.is_paused(repair)) => Progress::Paused,
+                () => Progress::Running,
+            }
+        });
     }
 
     /// Returns a stripe if some of its lost blocks must be repaired now, and no repair of it is running or has just failed.
@@ -223,7 +217,7 @@ impl Healing {
         }
         let names: Vec<&str> = blocks.iter().map(|block| &block.0[..]).collect();
         let (targets, listed) = (targets(stripe, &blocks, due.lost), names.join(", "));
-        self.cases.entry(stripe.id.clone()).or_default().begin(facts.base.now);
+        self.cases.begin(&stripe.id, facts.base.now);
         if policy.dry_run {
             tracing::info!(
                 stripe = %stripe.id, blocks = listed,
@@ -437,6 +431,11 @@ fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
         return vec![Target::Stripe(stripe.id.clone())];
     }
     due.iter().cloned().map(Target::Block).collect()
+}
+
+/// Whether a stripe has no lost blocks any more, or was removed.
+fn is_whole(facts: Facts<'_>, stripe: &StripeId) -> bool {
+    facts.stripes.picture.stripe(stripe).map_or(true, |record| facts.lost_blocks(&record).is_empty())
 }
 
 /// Returns the stripe of an order for an automatic repair.

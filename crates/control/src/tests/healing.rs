@@ -350,6 +350,24 @@ fn a_repair_that_will_rebuild_the_block_stands_in_for_an_automatic_one() {
 }
 
 #[test]
+fn a_repair_in_the_background_does_not_stand_in_for_an_automatic_one() {
+    let mut cluster = cluster(7);
+    let file = cluster.put("f", 1);
+    cluster.hanging_drain(&file);
+    cluster.core().base.settings.heal = None;
+    cluster.find_rot(&file, &[1]);
+    let stripe = Some(file.layout[0].stripe.stripe.clone());
+    let priority = Some("background".to_owned());
+    let request = RepairRequest { stripe, priority, ..RepairRequest::default() };
+    cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap();
+    cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(cluster.states_of("f"), ["healthy"; 4]);
+    let repairs = cluster.all_repairs();
+    assert!(repairs.len() == 3 && repairs[2].by_itself, "{repairs:#?}");
+}
+
+#[test]
 fn a_paused_automatic_repair_is_not_repeated_and_the_status_names_it() {
     let mut cluster = cluster(7);
     let file = cluster.put("f", 1);
