@@ -52,7 +52,7 @@ impl Cases {
         let Self { by_stripe, open, .. } = self;
         open.retain(|stripe| {
             let Some(case) = by_stripe.get_mut(stripe) else { return false };
-            let progress = progress(stripe, &*case);
+            let progress = progress(stripe, case);
             case.note_running(progress == Progress::Running, now);
             progress != Progress::Over
         });

@@ -126,17 +126,28 @@ impl Healing {
         self.waiting.clear();
         self.cases.close(|stripe| is_whole(facts, stripe));
         self.note_running(facts, orders.queue);
-        let damaged = self.search.next(facts);
-        // Those that hold back stripes which this check does not consider stay listed.
-        let (is_partial, queue) = (self.search.is_partial(), orders.queue);
-        self.paused.retain(|&repair| is_partial && queue.is_open(repair) && queue.is_paused(repair));
+        let mut open = open_repairs(facts, orders.queue, refused);
+        let damaged = self.damaged(facts, orders.queue, open.is_full());
         let due: Vec<DueStripe<'_>> =
             damaged.iter().filter_map(|stripe| self.due_stripe(facts, stripe)).collect();
-        let mut open = open_repairs(facts, queue, refused);
         if !open.is_full() {
             self.heal_due((facts, orders), policy, &due, &mut open, out);
         }
         open.give_way
+    }
+
+    /// Returns the damaged stripes to consider. If no repair can begin, the next look considers the same ones: otherwise
+    /// others would be passed over whenever repairs happen to end as these are considered again.
+    fn damaged(&mut self, facts: Facts<'_>, queue: &Queue, is_full: bool) -> Vec<StripeRecord> {
+        let before = self.search.clone();
+        let damaged = self.search.next(facts);
+        // Those that hold back stripes which this check does not consider stay listed.
+        let is_partial = self.search.is_partial();
+        self.paused.retain(|&repair| is_partial && queue.is_open(repair) && queue.is_paused(repair));
+        if is_full {
+            self.search = before;
+        }
+        damaged
     }
 
     /// Starts repairs of these stripes in turn, as many as may be open.

@@ -100,7 +100,7 @@ impl Queue {
     /// Returns the open repairs about which nobody has asked for the time of their leases.
     pub(crate) fn abandoned(&self, now: Duration) -> Vec<u64> {
         let is_abandoned = |repair: &Repair| {
-            let is_over = |lease| now >= repair.asked + lease;
+            let is_over = |lease: Duration| now >= repair.asked + lease;
             repair.is_open() && repair.waiting.is_empty() && repair.order.lease().is_some_and(is_over)
         };
         self.by_id.iter().filter(|(_, repair)| is_abandoned(repair)).map(|(&id, _)| id).collect()

@@ -241,10 +241,12 @@ fn one_block_is_rebuilt_first_as_a_spare_for_the_check_of_the_others() {
 fn a_repair_is_cancelled_once_its_client_is_gone_for_the_time_of_its_lease() {
     let mut cluster = cluster();
     describe(&mut cluster, &described(&[1])).unwrap();
-    cluster.frozen.insert("h6".into());
+    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
     let leased = RepairRequest { lease_ms: Some(20_000), ..homes(&[(1, "h6")]) };
     let repair = cluster.repair(leased).repair;
     cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.frozen.clear();
+    cluster.play();
     for _ in 0..3 {
         cluster.wait(Duration::from_secs(15));
         let view = cluster.ask(|reply| RepairCommand::GivenState(repair, reply)).unwrap();
