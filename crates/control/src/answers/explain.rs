@@ -60,7 +60,8 @@ impl Answers<'_> {
         }
     }
 
-    /// Adds the bandwidth that other jobs have reserved, as far as a read or the repair of a stripe counts it.
+    /// Adds the bandwidth that other jobs have reserved, as far as a read or the repair of a stripe counts
+    /// it.
     fn reserve(self, topology: &mut Topology, stripe: &Stripe, planned: &PlanRequest, is_read: bool) {
         let targets = planned.wanted.iter().map(|wanted| wanted.requestor);
         let limit = if is_read { counted_by_read(stripe, &planned.window) } else { u64::MAX };

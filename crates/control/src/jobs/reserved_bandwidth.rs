@@ -32,8 +32,8 @@ impl RunningJob {
     }
 }
 
-/// Returns how many of the bytes that other jobs have reserved at a resource count in the plan of a read: as many as the
-/// read takes of a block. `window` is the range that it reads of each sub-block.
+/// Returns how many of the bytes that other jobs have reserved at a resource count in the plan of a read: as
+/// many as the read takes of a block. `window` is the range that it reads of each sub-block.
 pub(crate) fn counted_by_read(stripe: &Stripe, window: &Range<u64>) -> u64 {
     window.end.saturating_sub(window.start) * stripe.code.sub_blocks() as u64
 }

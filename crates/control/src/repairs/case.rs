@@ -1,7 +1,7 @@
 //! The automatic repairs of damaged stripes, with growing pauses between the repairs of a stripe.
 //!
-//! **Invariant:** the work of a look does not depend on the number of cases, which may grow to millions if the cluster is
-//! full. Only the cases with open repairs are looked at each time.
+//! **Invariant:** the work of a look does not depend on the number of cases, which may grow to millions if
+//! the cluster is full. Only the cases with open repairs are looked at each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -58,8 +58,8 @@ impl Cases {
         });
     }
 
-    /// Drops the cases of stripes that are whole again. Looks at some of the cases, and the next time at the following
-    /// ones.
+    /// Drops the cases of stripes that are whole again. Looks at some of the cases, and the next time at the
+    /// following ones.
     pub(crate) fn close(&mut self, is_whole: impl Fn(&StripeId) -> bool) {
         let after = self.looked_at.take().map_or(Unbounded, Excluded);
         let later = self.by_stripe.range::<StripeId, _>((after, Unbounded));
@@ -91,8 +91,8 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// Records whether the stripe is being repaired. The pause begins when its repair ends: otherwise a repair that takes
-    /// longer than the pause would be due again at once.
+    /// Records whether the stripe is being repaired. The pause begins when its repair ends: otherwise a
+    /// repair that takes longer than the pause would be due again at once.
     fn note_running(&mut self, is_running: bool, now: Duration) {
         self.is_running = is_running;
         if is_running {
@@ -127,8 +127,8 @@ mod tests {
     use crate::repairs::open_repairs::OPEN_AT_ONCE;
     use crate::repairs::turns::{Taken, Turns};
 
-    /// Repairs of 200 stripes that cannot lose another block fail after a minute each. A safer stripe is repaired at its
-    /// third attempt.
+    /// Repairs of 200 stripes that cannot lose another block fail after a minute each. A safer stripe is
+    /// repaired at its third attempt.
     #[test]
     fn stripes_whose_repairs_always_fail_do_not_hold_back_a_safer_one() {
         const FAILING: usize = 200;

@@ -155,7 +155,8 @@ impl Claims {
         self.stuck.iter().map(|(&item, stuck)| (item, stuck))
     }
 
-    /// Returns the items whose claims the store refuses until they are requested again, each with its repair and stripe.
+    /// Returns the items whose claims the store refuses until they are requested again, each with its repair
+    /// and stripe.
     pub(crate) fn all_refused(&self) -> impl Iterator<Item = (ItemId, u64, &StripeId)> {
         let refused =
             self.claims.iter().filter(|(_, claim)| matches!(claim.state, ClaimState::Refused { .. }));

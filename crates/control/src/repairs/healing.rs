@@ -104,8 +104,8 @@ impl Healing {
         }
     }
 
-    /// Starts the automatic repairs that are due. The store refuses the items in `refused`. Returns the repairs that must
-    /// end, because they are refused and others take their places.
+    /// Starts the automatic repairs that are due. The store refuses the items in `refused`. Returns the
+    /// repairs that must end, because they are refused and others take their places.
     pub(crate) fn heal(
         &mut self,
         facts: Facts<'_>,
@@ -136,8 +136,9 @@ impl Healing {
         open.give_way
     }
 
-    /// Returns the damaged stripes to consider. If no repair can begin, the next look considers the same ones: otherwise
-    /// others would be passed over whenever repairs happen to end as these are considered again.
+    /// Returns the damaged stripes to consider. If no repair can begin, the next look considers the same
+    /// ones: otherwise others would be passed over whenever repairs happen to end as these are considered
+    /// again.
     fn damaged(&mut self, facts: Facts<'_>, queue: &Queue, is_full: bool) -> Vec<StripeRecord> {
         let before = self.search.clone();
         let damaged = self.search.next(facts);
@@ -196,8 +197,9 @@ impl Healing {
         });
     }
 
-    /// Returns a stripe if some of its lost blocks must be repaired now, and no repair of it is running or has just failed.
-    /// Unreadable stripes are skipped. They are considered again when one of their blocks returns.
+    /// Returns a stripe if some of its lost blocks must be repaired now, and no repair of it is running or
+    /// has just failed. Unreadable stripes are skipped. They are considered again when one of their blocks
+    /// returns.
     fn due_stripe<'r>(&mut self, facts: Facts<'_>, record: &'r StripeRecord) -> Option<DueStripe<'r>> {
         let patience = facts.patience_of(record)?;
         let lost: Vec<&BlockRecord> = record.blocks.iter().filter(|block| facts.is_lost(block)).collect();

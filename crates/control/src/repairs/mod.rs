@@ -193,8 +193,8 @@ impl Repairs {
         stuck.map(|(_, stuck)| (&stuck.stripe, stuck)).collect()
     }
 
-    /// Returns the refused items that wait and are not paused: those for which the store refuses every node, and those
-    /// whose stripes it refuses for another reason at present.
+    /// Returns the refused items that wait and are not paused: those for which the store refuses every node,
+    /// and those whose stripes it refuses for another reason at present.
     fn waiting_though_refused(&self) -> BTreeSet<ItemId> {
         let stuck = self.claims.all_stuck().map(|(item, stuck)| (item, stuck.repair, &stuck.stripe));
         let refused = stuck.chain(self.claims.all_refused());

@@ -1,18 +1,19 @@
 //! Limits on the number of automatic repairs of single stripes that are open at a time.
 //!
-//! Repairs that the store refuses may wait for ever, so they do not count like the others. Their number is limited as
-//! well. If it is reached, the repair that was refused for longest ends, and its stripe gets another one later.
+//! Repairs that the store refuses may wait for ever, so they do not count like the others. Their number is
+//! limited as well. If it is reached, the repair that was refused for longest ends, and its stripe gets
+//! another one later.
 
 use std::cmp::Reverse;
 use std::time::Duration;
 
 /// The maximum number of repairs that are not refused.
 pub(crate) const OPEN_AT_ONCE: usize = 32;
-/// The maximum number including refused repairs of stripes that cannot lose more blocks than the one whose repair is to
-/// begin.
+/// The maximum number including refused repairs of stripes that cannot lose more blocks than the one whose
+/// repair is to begin.
 const OPEN_WITH_REFUSED: usize = 256;
-/// How long a refused repair is open at least before it gives way to another one. The store is asked several times
-/// meanwhile.
+/// How long a refused repair is open at least before it gives way to another one. The store is asked several
+/// times meanwhile.
 const REFUSED_AT_LEAST: Duration = Duration::from_secs(60);
 
 /// The open repairs.
@@ -48,8 +49,8 @@ impl OpenRepairs {
         self.going >= OPEN_AT_ONCE
     }
 
-    /// Returns the room for the repair of a stripe that can still lose `left` blocks, if there is any. Refused repairs of
-    /// stripes with more redundancy never stand in the way.
+    /// Returns the room for the repair of a stripe that can still lose `left` blocks, if there is any.
+    /// Refused repairs of stripes with more redundancy never stand in the way.
     pub(crate) fn room_for(&self, left: u32, now: Duration) -> Option<Room> {
         let counts = |refused: &&RefusedRepair| refused.left <= left;
         let others = self.refused.iter().filter(counts).count();

@@ -150,8 +150,8 @@ impl Order {
         matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::Rebalance(_) | Target::All)
     }
 
-    /// Returns how long the repair goes on while nobody asks about it; `None` if it needs nobody. The coordinator's own
-    /// repairs do not, also if they continue a requested one.
+    /// Returns how long the repair goes on while nobody asks about it; `None` if it needs nobody. The
+    /// coordinator's own repairs do not, also if they continue a requested one.
     pub fn lease(&self) -> Option<Duration> {
         self.lease_ms.filter(|_| !self.by_itself).map(Duration::from_millis)
     }

@@ -28,7 +28,8 @@ pub(crate) struct Repair {
     /// The number of blocks left on the drained node when the repair ended.
     pub(crate) left_on_node: u64,
     pub(crate) waiting: Vec<Waiting>,
-    /// The last time at which somebody waited for the repair or requested its state, since the coordinator's start.
+    /// The last time at which somebody waited for the repair or requested its state, since the coordinator's
+    /// start.
     pub(crate) asked: Duration,
     pub(crate) course: Course,
     /// Lost blocks to rebuild, counted by the helper that had them. Blocks that are only moved do not count.

@@ -39,8 +39,8 @@ impl OpenOrders<'_> {
             && match self.scheduler.state(repair.items[stripe].id) {
                 ItemState::Running(_) => true,
                 ItemState::Ended(_) => false,
-                // If an order names the helpers that may receive blocks, they may lack room for a long time. One in the
-                // background waits for all others.
+                // If an order names the helpers that may receive blocks, they may lack room for a long time.
+                // One in the background waits for all others.
                 _ => {
                     let is_background = order.priority == Priority::Background;
                     !order.moves() && order.requestors.is_empty() && !is_background

@@ -1,11 +1,12 @@
 //! The order in which automatic repairs of single stripes begin.
 //!
-//! The stripe that can lose the fewest further blocks comes first, and among equals the one with the fewest failed
-//! repairs. If only this order counted, stripes whose repairs always fail would take the place of safer ones whenever
-//! their pauses end. So every second repair is that of the stripe that has been due for longest.
+//! The stripe that can lose the fewest further blocks comes first, and among equals the one with the fewest
+//! failed repairs. If only this order counted, stripes whose repairs always fail would take the place of
+//! safer ones whenever their pauses end. So every second repair is that of the stripe that has been due for
+//! longest.
 //!
-//! **Invariant:** before a due stripe is repaired, each other stripe is repaired at most once more in the order of
-//! time, and as many repairs begin in the order of risk.
+//! **Invariant:** before a due stripe is repaired, each other stripe is repaired at most once more in the
+//! order of time, and as many repairs begin in the order of risk.
 
 use std::time::Duration;
 
@@ -37,8 +38,8 @@ pub(crate) enum Taken {
 }
 
 impl Turns {
-    /// Gives each of the due stripes its turn, until no further repair can begin. `begin` gets a stripe's position in
-    /// `due`.
+    /// Gives each of the due stripes its turn, until no further repair can begin. `begin` gets a stripe's
+    /// position in `due`.
     pub(crate) fn take(&mut self, due: &[Place], mut begin: impl FnMut(usize) -> Taken) {
         let mut by_risk: Vec<usize> = (0..due.len()).collect();
         let mut by_time = by_risk.clone();

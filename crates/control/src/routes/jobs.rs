@@ -186,8 +186,8 @@ impl Control {
     }
 }
 
-/// Whether a job repairs a stripe that cannot lose another block. A repair in the background is never as urgent: no data
-/// depends on its blocks.
+/// Whether a job repairs a stripe that cannot lose another block. A repair in the background is never as
+/// urgent: no data depends on its blocks.
 fn repairs_at_risk(control: &Control, running: &RunningJob) -> bool {
     let Owner::Repair { repair } = running.owner else { return false };
     !control.repairs.queue.is_background(repair) && control.facts().is_at_risk(&running.stripe)

@@ -79,7 +79,8 @@ impl Proof {
     /// Puts a stripe on the list again, because a block was found of which the catalog has no digest, so only its
     /// name shows that it belongs to the stripe.
     pub(crate) fn doubt(&mut self, stripe: &StripeId, out: &mut Out) {
-        // No check has read the block that was found. So the next check does not wait for the stripe's other helpers.
+        // No check has read the block that was found. So the next check does not wait for the stripe's other
+        // helpers.
         self.tried.remove(stripe);
         if !self.left.insert(stripe.clone()) {
             return; // The record contains it already.

@@ -198,8 +198,8 @@ fn an_unused_given_stripe_is_dropped() {
     assert!(refused(&mut cluster, homes(&[(1, "h6")])).contains("was not described"));
 }
 
-/// A stripe whose parity does not exist yet looks like one that cannot lose another block, although no data depends on
-/// its parity.
+/// A stripe whose parity does not exist yet looks like one that cannot lose another block, although no data
+/// depends on its parity.
 #[test]
 fn a_repair_in_the_background_is_never_urgent() {
     for (priority, is_urgent) in [(None, true), (Some("normal"), true), (Some("background"), false)] {

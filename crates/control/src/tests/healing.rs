@@ -79,8 +79,8 @@ fn few_automatic_repairs_are_open_after_a_restart() {
     assert_eq!(open(&mut cluster), 32);
 }
 
-/// The store refuses every helper that could take the first blocks of most stripes. Of 400 stripes, more are refused than
-/// may be open at a time.
+/// The store refuses every helper that could take the first blocks of most stripes. Of 400 stripes, more are
+/// refused than may be open at a time.
 #[test]
 fn repairs_that_the_store_refuses_do_not_keep_others_waiting() {
     for (stripes, open_at_once) in [(80, 32), (400, 256)] {

@@ -428,8 +428,8 @@ fn a_block_that_only_its_name_identifies_is_checked_against_parity() {
     );
 }
 
-/// The stripe was checked before, when another block was found. Three of its blocks can be read, so a check shows that
-/// one of them is wrong, although the fourth one is away.
+/// The stripe was checked before, when another block was found. Three of its blocks can be read, so a check
+/// shows that one of them is wrong, although the fourth one is away.
 #[test]
 fn a_block_that_is_found_after_earlier_checks_is_checked_while_another_helper_is_down() {
     let mut cluster = TestCluster::new(5);

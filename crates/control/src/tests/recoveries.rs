@@ -217,8 +217,8 @@ fn the_claims_of_jobs_on_hold_are_returned_until_the_repair_resumes() {
     assert_eq!(cluster.core().repairs.claims.granted(), 0);
 }
 
-/// Begins the repair of a stripe for which the store grants a claim. All nodes are frozen. Returns the number of the
-/// repair.
+/// Begins the repair of a stripe for which the store grants a claim. All nodes are frozen. Returns the number
+/// of the repair.
 fn claiming() -> (TestCluster, FileLayout, u64) {
     let mut cluster = TestCluster::new(6);
     cluster.core().base.store.writers = Writers::Others;

@@ -102,8 +102,8 @@ fn a_job_does_not_plan_around_its_own_reservation() {
     assert!(after.len() == 2 && after.contains(keeps), "{before:?} {after:?}");
 }
 
-/// Repairs give way to reads, so a read counts at most as many of their bytes as it reads of a block. Here it counts as
-/// many at each helper, and takes the blocks with the lowest indices.
+/// Repairs give way to reads, so a read counts at most as many of their bytes as it reads of a block. Here it
+/// counts as many at each helper, and takes the blocks with the lowest indices.
 #[test]
 fn neither_a_read_nor_its_explanation_depends_on_how_much_is_left_to_repair() {
     for scheme in [Scheme::Conventional, Scheme::Pipelined] {

@@ -9,12 +9,12 @@
 //! | one repair: rebuild the first parity block, then the others | helpers | blocks of open files; deleted with the files |
 //! | complete the files | the JVM | parity in the draft; the next run continues with it |
 //!
-//! When the others are rebuilt, there is a survivor to spare, so their parity check relates all blocks of the stripe. Such
-//! a stripe needs no further proof, which lasts as long as this object. If helpers cannot make the parity of a stripe, the
-//! JVM does.
+//! When the others are rebuilt, there is a survivor to spare, so their parity check relates all blocks of the
+//! stripe. Such a stripe needs no further proof, which lasts as long as this object. If helpers cannot make
+//! the parity of a stripe, the JVM does.
 //!
-//! While the data blocks have other replicas, no data depends on the parity, so its repair comes after those of lost
-//! blocks. If this process is killed, its repairs end with their leases.
+//! While the data blocks have other replicas, no data depends on the parity, so its repair comes after those
+//! of lost blocks. If this process is killed, its repairs end with their leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -455,14 +455,15 @@ impl<'a> Task<'a> {
         std::iter::once(self.range.clone()).chain(self.present.values().map(whole)).collect()
     }
 
-    /// Whether one parity block is made before the others: it is the survivor with which the check of the others relates
-    /// all blocks.
+    /// Whether one parity block is made before the others: it is the survivor with which the check of the
+    /// others relates all blocks.
     fn makes_one_first(&self) -> bool {
         self.code.is_mds() && self.present.is_empty() && self.blocks.len() > 1
     }
 
-    /// Whether the check of the blocks that are made last relates all blocks of the stripe. A check takes exactly one
-    /// survivor more than the code needs (`docs/decisions/0005`), so there must be no more, and the code must be MDS.
+    /// Whether the check of the blocks that are made last relates all blocks of the stripe. A check takes
+    /// exactly one survivor more than the code needs (`docs/decisions/0005`), so there must be no more, and
+    /// the code must be MDS.
     fn is_proven_by_check(&self) -> bool {
         let last = self.blocks.len() - usize::from(self.makes_one_first());
         self.code.is_mds() && last > 0 && self.code.blocks() - last == self.data.len() + 1
