@@ -110,6 +110,9 @@ pub fn request(rebuild: &Rebuild) -> RepairRequest {
             .map(|(index, node)| Home { index: index.0, node: node.clone() })
             .collect(),
         scheme: rebuild.scheme.clone(),
+        priority: rebuild.is_background.then(|| "background".to_owned()),
+        lease_ms: Some(rebuild.lease.as_millis() as u64),
+        one_first: rebuild.one_first,
         ..RepairRequest::default()
     }
 }
@@ -204,8 +207,15 @@ mod tests {
             stripe: stripe.stripe,
             homes: serde_json::from_value(json!({ "2": "h3" })).expect("an index with a helper"),
             scheme: Some("ppr".to_owned()),
+            is_background: true,
+            lease: Duration::from_secs(60),
+            one_first: true,
         };
         let request = request(&rebuild);
+        assert_eq!(
+            (request.priority.as_deref(), request.lease_ms, request.one_first),
+            (Some("background"), Some(60_000), true)
+        );
         assert_eq!(request.homes, [Home { index: 2, node: "h3".to_owned() }]);
         assert_eq!(
             (request.stripe.as_deref(), request.scheme.as_deref()),

@@ -530,12 +530,13 @@ impl Scheduler {
         self.scan.go_on();
     }
 
-    /// Ends the item of a proposal that will not start.
+    /// Ends the item of a proposal that will not start, or another item that waits.
     ///
     /// # Panics
-    /// If the item is not proposed.
+    /// If the item is running or has ended.
     pub fn decline(&mut self, item: ItemId, end: End) {
-        self.backlog.assert_proposed(item);
+        let of = self.backlog.item(item.0);
+        assert!(of.waits() || matches!(of.phase, ItemPhase::Proposed), "{item} has started or ended");
         self.move_to(item.0, ItemPhase::Ended(end));
         self.scan.go_on();
     }

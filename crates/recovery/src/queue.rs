@@ -15,7 +15,7 @@ pub enum Priority {
     /// Lost blocks are rebuilt.
     #[default]
     Normal,
-    /// No block is lost; blocks are only moved.
+    /// No data is lost if the repair waits.
     Background,
 }
 

@@ -46,13 +46,21 @@ pub struct Rebuild {
     pub homes: BTreeMap<BlockIndex, String>,
     /// The repair scheme; the cluster's default if `None`.
     pub scheme: Option<String>,
+    /// Whether the repair starts after those of all other stripes, because no data depends on these blocks
+    /// yet.
+    pub is_background: bool,
+    /// The repair is cancelled once nobody has waited for its end for this long.
+    pub lease: Duration,
+    /// Whether one block is rebuilt before the others, so that the parity check of the others has a spare
+    /// survivor.
+    pub one_first: bool,
 }
 
 /// The blocks of a [`Rebuild`] are in place, and were read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Whether the new blocks and one more survivor than the code needs were found to satisfy the parity equations
-    /// (`docs/decisions/0005`).
+    /// Whether the blocks that were rebuilt last and one more survivor than the code needs were found to
+    /// satisfy the parity equations (`docs/decisions/0005`).
     pub is_checked: bool,
 }
 

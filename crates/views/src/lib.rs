@@ -447,6 +447,18 @@ pub struct RepairRequest {
     pub slice_bytes: Option<u32>,
     /// Whether to check rebuilt blocks against parity equations; true if absent.
     pub verify_parity: Option<bool>,
+    /// When jobs of the repair start: `normal` (the default), or `background` to start after those of all
+    /// other repairs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// Cancel the repair once nobody has requested its state for this many milliseconds. If absent, it goes
+    /// on without its client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
+    /// Together with `homes`: rebuild one of the blocks first and then the others, so that the parity check
+    /// of the others has a spare block.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_first: bool,
 }
 
 /// A repair.

@@ -10,6 +10,7 @@ use views::{PlanRequestView, PlanView};
 use crate::answers::Answers;
 use crate::error::{PlanningError, RequestError};
 use crate::jobs::requests::policy;
+use crate::jobs::reserved_bandwidth::{counted_by_read, limited, places};
 use crate::out::Out;
 use crate::repairs::plans::{SOME_CLIENT, indices, node_names};
 
@@ -25,7 +26,7 @@ impl Answers<'_> {
             taken_as_lost.extend(&blocks);
         }
         let stripe = self.facts.stripe_now(&record, &taken_as_lost)?;
-        let topology = self.topology_with_client();
+        let mut topology = self.topology_with_client();
         let requestor = request.requestor.as_deref();
         let wanted = self.jobs.plan_requestors(self.facts, &record, &blocks, requestor, out)?;
         let planned = PlanRequest {
@@ -35,6 +36,8 @@ impl Answers<'_> {
             resume: None,
             policy: policy(scheme, request.slice_bytes),
         };
+        let is_read = requestor == Some("client");
+        self.reserve(&mut topology, &stripe, &planned, is_read);
         self.plan_view(&stripe, &planned, &topology)
     }
 
@@ -57,7 +60,17 @@ impl Answers<'_> {
         }
     }
 
-    /// Returns the topology, with the bandwidth that repairs have reserved and with an imaginary client.
+    /// Adds the bandwidth that other jobs have reserved, as far as a read or the repair of a stripe counts
+    /// it.
+    fn reserve(self, topology: &mut Topology, stripe: &Stripe, planned: &PlanRequest, is_read: bool) {
+        let targets = planned.wanted.iter().map(|wanted| wanted.requestor);
+        let limit = if is_read { counted_by_read(stripe, &planned.window) } else { u64::MAX };
+        let nodes = places(stripe, targets, topology);
+        let reserved = limited(self.repairs.scheduler.reserved_beside(&nodes, None), limit);
+        reserved.into_iter().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
+    }
+
+    /// Returns the topology with an imaginary client.
     fn topology_with_client(self) -> Topology {
         let mut topology = self.facts.nodes.topology.clone();
         let mut client = NodeProfile::client("client");
@@ -67,9 +80,6 @@ impl Answers<'_> {
         if let Err(error) = self.facts.nodes.lay(self.facts.base, &mut topology) {
             tracing::error!(%error, "ignoring a link of mend.toml");
         }
-        let nodes = topology.iter().map(|(node, _)| node).collect();
-        let reserved = self.repairs.scheduler.reserved_beside(&nodes, None);
-        reserved.into_iter().for_each(|(resource, bytes)| topology.reserve(resource, bytes));
         topology
     }
 

@@ -16,6 +16,8 @@ pub enum RepairError {
     RepairEnded { repair: u64, state: RepairState },
     #[error("there is no drain method `{0}`; the methods are both, migrate and rebuild")]
     NoSuchWay(String),
+    #[error("there is no priority `{0}`; the priorities are normal and background")]
+    NoSuchPriority(String),
     #[error(transparent)]
     HelperPolicy(#[from] UnknownPolicy),
     #[error("helper {name} is up, so its blocks are not lost")]
@@ -32,7 +34,9 @@ impl RepairError {
             Self::NoSuchRepair(_) => ErrorKind::NotFound,
             Self::TooManyOrders { .. } => ErrorKind::InUse,
             Self::RepairEnded { .. } | Self::NodeIsUp { .. } => ErrorKind::Conflict,
-            Self::NoSuchWay(_) | Self::HelperPolicy(_) | Self::NoOneTarget => ErrorKind::Invalid,
+            Self::NoSuchWay(_) | Self::NoSuchPriority(_) | Self::HelperPolicy(_) | Self::NoOneTarget => {
+                ErrorKind::Invalid
+            }
         }
     }
 
@@ -40,7 +44,9 @@ impl RepairError {
         let step = match self {
             Self::NoSuchRepair(_) => "`mend status` shows open repairs, `mend history` shows finished ones",
             Self::RepairEnded { .. } => "see the result with `mend watch`, or start another repair",
-            Self::NoSuchWay(_) | Self::HelperPolicy(_) => "choose one of the listed names",
+            Self::NoSuchWay(_) | Self::NoSuchPriority(_) | Self::HelperPolicy(_) => {
+                "choose one of the listed names"
+            }
             Self::NodeIsUp { .. } => {
                 "empty the helper with `mend node drain`, or repair single blocks with `mend repair`"
             }

@@ -11,6 +11,7 @@
 //! tell a chain from a star.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use recovery::{Mover, Scheduler};
 use repair::{JobPhase, NodeId, Resource, Stripe, Topology};
@@ -29,6 +30,12 @@ impl RunningJob {
         let own = self.reservation.map(Mover::Foreground).or(self.item.map(Mover::Item));
         limited(scheduler.reserved_beside(&nodes, own), limit)
     }
+}
+
+/// Returns how many of the bytes that other jobs have reserved at a resource count in the plan of a read: as
+/// many as the read takes of a block. `window` is the range that it reads of each sub-block.
+pub(crate) fn counted_by_read(stripe: &Stripe, window: &Range<u64>) -> u64 {
+    window.end.saturating_sub(window.start) * stripe.code.sub_blocks() as u64
 }
 
 /// Limits the reserved bytes of each resource.

@@ -155,6 +155,14 @@ impl Claims {
         self.stuck.iter().map(|(&item, stuck)| (item, stuck))
     }
 
+    /// Returns the items whose claims the store refuses until they are requested again, each with its repair
+    /// and stripe.
+    pub(crate) fn all_refused(&self) -> impl Iterator<Item = (ItemId, u64, &StripeId)> {
+        let refused =
+            self.claims.iter().filter(|(_, claim)| matches!(claim.state, ClaimState::Refused { .. }));
+        refused.map(|(stripe, claim)| (claim.item, claim.repair, stripe))
+    }
+
     /// Restarts the jobs on a stripe whose claim the store has revoked, because other programs may change the
     /// stripe now.
     pub(crate) fn lose(&mut self, jobs: &Jobs, stripe: &StripeId, scheduler: &mut Scheduler, out: &mut Out) {

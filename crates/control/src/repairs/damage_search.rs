@@ -17,7 +17,7 @@ use crate::stripes::picture::Slot;
 const LOOK_AT: usize = 2048;
 
 /// The stripes at which the last check stopped.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct DamageSearch {
     rotten: Slot,
     /// By the number of blocks that the stripes can still lose.

@@ -8,6 +8,8 @@
 //! ([`node_recovery`](crate::repairs::node_recovery)). Stripes with blocks on absent helpers are repaired
 //! here only if their grace period is shorter. A helper that returned without most of its blocks
 //! counts as absent, because its disk may not be mounted. Failed repairs are retried at increasing intervals.
+//! [`turns`](crate::repairs::turns) has the order in which repairs begin, and
+//! [`open_repairs`](crate::repairs::open_repairs) the limits on their number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,52 +23,42 @@ use crate::counts::count;
 use crate::durations::in_words;
 use crate::facts::{Facts, hollow, unheard};
 use crate::out::Out;
+use crate::repairs::case::{Case, Cases, Progress};
 use crate::repairs::continuation::{Ordered, OrderedBy};
 use crate::repairs::damage_search::DamageSearch;
 use crate::repairs::grace::shortened;
+use crate::repairs::open_repairs::{OpenRepairs, RefusedRepair};
+use crate::repairs::orders::Order;
 use crate::repairs::queue::Queue;
+use crate::repairs::repair::Repair;
 use crate::repairs::stand_in::OpenOrders;
+use crate::repairs::turns::{Place, Taken, Turns};
 use crate::settings::HealPolicy;
 use crate::stripes::indices::index_of;
 use views::WaitingStripes;
 
 /// How often the coordinator looks for damaged stripes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The maximum number of automatic repairs at a time. Stripes with the least redundancy come first.
-const OPEN_AT_ONCE: usize = 32;
-/// The maximum number including repairs that wait because the store refuses every helper. They may wait for ever, so
-/// they must not keep other repairs from starting; in no case repairs of stripes with less redundancy.
-const OPEN_WITH_REFUSED: usize = 256;
-/// The pause after a repair that did not help. It doubles with each further failure, up to the longest pause.
-const PAUSE_FIRST: Duration = Duration::from_secs(10);
-const PAUSE_LAST: Duration = Duration::from_secs(600);
-
 /// The maximum number of paused repairs that the status names.
 const PAUSED_NAMED: usize = 5;
 
 /// Once all nodes have been in service for this long, a block without a copy will not return.
 const ALL_HAVE_TOLD: Duration = Duration::from_secs(10);
 
-/// A damaged stripe that is repaired automatically.
-struct Case {
-    /// The repairs of the stripe; empty while the request for the first repair is being stored.
-    repairs: BTreeSet<u64>,
-    attempts: u32,
-    not_before: Duration,
-}
-
-impl Case {
-    /// Whether one of the stripe's repairs is open and not paused.
-    fn is_running(&self, queue: &Queue) -> bool {
-        self.repairs.iter().any(|&repair| queue.is_open(repair) && !queue.is_paused(repair))
-    }
+/// A damaged stripe with lost blocks that must be repaired now.
+struct DueStripe<'r> {
+    record: &'r StripeRecord,
+    patience: Patience,
+    blocks: Vec<BlockId>,
+    /// The number of all lost blocks.
+    lost: usize,
 }
 
 /// The state of automatic repairs of single stripes.
 #[derive(Default)]
 pub(crate) struct Healing {
     due: Duration,
-    cases: BTreeMap<StripeId, Case>,
+    cases: Cases,
     /// The time since which each node has been out of service.
     out_since: BTreeMap<NodeId, Duration>,
     /// The time since which all nodes have been in service.
@@ -77,6 +69,7 @@ pub(crate) struct Healing {
     /// The paused repairs that hold back the repair of due blocks.
     paused: BTreeSet<u64>,
     search: DamageSearch,
+    turns: Turns,
 }
 
 impl Healing {
@@ -87,7 +80,8 @@ impl Healing {
 
     /// Returns the earliest time at which a repair that did not help is retried.
     fn tried_again(&self) -> Option<Duration> {
-        self.cases.values().filter(|case| case.attempts > 0).map(|case| case.not_before).min()
+        let failed = self.cases.all().filter(|case| case.attempts > 0 && !case.is_running);
+        failed.map(|case| case.not_before).min()
     }
 }
 
@@ -110,97 +104,133 @@ impl Healing {
         }
     }
 
-    /// Starts the automatic repairs that are due. The store refuses every helper for the items in `refused`.
+    /// Starts the automatic repairs that are due. The store refuses the items in `refused`. Returns the
+    /// repairs that must end, because they are refused and others take their places.
     pub(crate) fn heal(
         &mut self,
         facts: Facts<'_>,
         (orders, refused): (OpenOrders<'_>, &BTreeSet<ItemId>),
         out: &mut Out,
-    ) {
+    ) -> Vec<u64> {
         let Some(policy) = facts.heals() else {
             self.paused.clear();
-            return self.waiting.clear();
+            self.waiting.clear();
+            return Vec::new();
         };
         if facts.base.now < self.due {
-            return;
+            return Vec::new();
         }
         self.due = facts.base.now + LOOK_EVERY;
         let all_serve = facts.stripes.picture.nodes().keys().all(|&node| facts.stripes.picture.is_up(node));
         self.all_since = all_serve.then(|| self.all_since.unwrap_or(facts.base.now));
         self.waiting.clear();
-        self.close_cases(facts);
+        self.cases.close(|stripe| is_whole(facts, stripe));
+        self.note_running(facts, orders.queue);
+        let mut open = open_repairs(facts, orders.queue, refused);
+        let damaged = self.damaged(facts, orders.queue, open.is_full());
+        let due: Vec<DueStripe<'_>> =
+            damaged.iter().filter_map(|stripe| self.due_stripe(facts, stripe)).collect();
+        if !open.is_full() {
+            self.heal_due((facts, orders), policy, &due, &mut open, out);
+        }
+        open.give_way
+    }
+
+    /// Returns the damaged stripes to consider. If no repair can begin, the next look considers the same
+    /// ones: otherwise others would be passed over whenever repairs happen to end as these are considered
+    /// again.
+    fn damaged(&mut self, facts: Facts<'_>, queue: &Queue, is_full: bool) -> Vec<StripeRecord> {
+        let before = self.search.clone();
         let damaged = self.search.next(facts);
         // Those that hold back stripes which this check does not consider stay listed.
-        let (is_partial, queue) = (self.search.is_partial(), orders.queue);
+        let is_partial = self.search.is_partial();
         self.paused.retain(|&repair| is_partial && queue.is_open(repair) && queue.is_paused(repair));
-        let being_recorded = facts.storing.orders().filter(|order| order.heals()).count();
-        let (going, waiting) = orders.queue.healing(refused);
-        let mut refused: BTreeMap<u32, usize> = BTreeMap::new();
-        for stripe in waiting {
-            let record = facts.stripes.picture.stripe(stripe).ok();
-            let left =
-                record.and_then(|record| facts.patience_of(&record)).map_or(0, |patience| patience.left);
-            *refused.entry(left).or_default() += 1;
+        if is_full {
+            self.search = before;
         }
-        let mut open = going + being_recorded;
-        // Unreadable stripes are skipped. They are considered again when one of their blocks returns.
-        let mut worst_first: Vec<(Patience, &StripeRecord)> =
-            damaged.iter().filter_map(|stripe| Some((facts.patience_of(stripe)?, stripe))).collect();
-        // Stripes whose repairs keep failing must not hide others that can lose as many blocks.
-        let attempts = |stripe: &StripeRecord| self.cases.get(&stripe.id).map_or(0, |case| case.attempts);
-        worst_first.sort_by_key(|(patience, stripe)| (patience.left, attempts(stripe)));
-        for (patience, stripe) in worst_first {
-            let begins = open < most_open(&refused, patience.left)
-                && self.heal_stripe((facts, orders), policy, stripe, patience, out);
-            open += usize::from(begins);
-        }
+        damaged
     }
 
-    /// Drops the cases of stripes that are whole again.
-    fn close_cases(&mut self, facts: Facts<'_>) {
-        let is_whole = |stripe: &&StripeId| {
-            let record = facts.stripes.picture.stripe(stripe);
-            record.map_or(true, |record| facts.lost_blocks(&record).is_empty())
+    /// Starts repairs of these stripes in turn, as many as may be open.
+    fn heal_due(
+        &mut self,
+        (facts, orders): (Facts<'_>, OpenOrders<'_>),
+        policy: HealPolicy,
+        due: &[DueStripe<'_>],
+        open: &mut OpenRepairs,
+        out: &mut Out,
+    ) {
+        let place = |due: &DueStripe<'_>| {
+            let (left, case) = (due.patience.left, self.cases.get(&due.record.id));
+            case.map_or(Place { left, attempts: 0, since: Duration::ZERO }, |case| case.place(left))
         };
-        let whole: Vec<StripeId> = self.cases.keys().filter(is_whole).cloned().collect();
-        whole.iter().for_each(|stripe| drop(self.cases.remove(stripe)));
+        let places: Vec<Place> = due.iter().map(place).collect();
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.take(&places, |at| {
+            if open.is_full() {
+                return Taken::Full;
+            }
+            let Some(room) = open.room_for(due[at].patience.left, facts.base.now) else {
+                return Taken::Passed;
+            };
+            if !self.heal_stripe((facts, orders), policy, &due[at], out) {
+                return Taken::Passed;
+            }
+            open.begin(room);
+            Taken::Begun
+        });
+        self.turns = turns;
     }
 
-    /// Starts the repair of a stripe if it is due. Returns whether the repair was started.
+    /// Records which stripes are being repaired. An order that is still being recorded counts.
+    fn note_running(&mut self, facts: Facts<'_>, queue: &Queue) {
+        let ordered: BTreeSet<StripeId> =
+            facts.storing.orders().filter_map(|order| healed_stripe(facts, order)).collect();
+        self.cases.note_running(facts.base.now, |stripe: &StripeId, case: &Case| {
+            let open: Vec<u64> = case.repairs.iter().copied().filter(|&id| queue.is_open(id)).collect();
+            match () {
+                () if ordered.contains(stripe) => Progress::Running,
+                () if open.is_empty() => Progress::Over,
+                () if open.iter().all(|&repair| queue.is_paused(repair)) => Progress::Paused,
+                () => Progress::Running,
+            }
+        });
+    }
+
+    /// Returns a stripe if some of its lost blocks must be repaired now, and no repair of it is running or
+    /// has just failed. Unreadable stripes are skipped. They are considered again when one of their blocks
+    /// returns.
+    fn due_stripe<'r>(&mut self, facts: Facts<'_>, record: &'r StripeRecord) -> Option<DueStripe<'r>> {
+        let patience = facts.patience_of(record)?;
+        let lost: Vec<&BlockRecord> = record.blocks.iter().filter(|block| facts.is_lost(block)).collect();
+        let waits: Vec<Option<Duration>> =
+            lost.iter().map(|block| self.due_of(facts, block, patience)).collect();
+        let due = lost.iter().zip(&waits).filter(|(_, wait)| **wait == Some(Duration::ZERO));
+        let blocks: Vec<BlockId> = due.map(|(block, _)| block.id.clone()).collect();
+        if blocks.is_empty() {
+            self.note_waiting(facts, patience, waits.into_iter().flatten().min());
+            return None;
+        }
+        let waits = self.cases.get(&record.id).is_some_and(|case| facts.base.now < case.not_before);
+        (!waits).then_some(DueStripe { record, patience, blocks, lost: lost.len() })
+    }
+
+    /// Starts the repair of a due stripe, unless others repair it. Returns whether the repair was started.
     fn heal_stripe(
         &mut self,
         (facts, orders): (Facts<'_>, OpenOrders<'_>),
         policy: HealPolicy,
-        stripe: &StripeRecord,
-        patience: Patience,
+        due: &DueStripe<'_>,
         out: &mut Out,
     ) -> bool {
-        let lost: Vec<&BlockRecord> = stripe.blocks.iter().filter(|block| facts.is_lost(block)).collect();
-        let waits: Vec<Option<Duration>> =
-            lost.iter().map(|block| self.due_of(facts, block, patience)).collect();
-        let due = lost.iter().zip(&waits).filter(|(_, wait)| **wait == Some(Duration::ZERO));
-        let due: Vec<BlockId> = due.map(|(block, _)| block.id.clone()).collect();
-        if due.is_empty() {
-            self.note_waiting(facts, patience, waits.into_iter().flatten().min());
+        let stripe = due.record;
+        let blocks = self.not_in_hand((facts, orders), stripe, due.blocks.clone());
+        if blocks.is_empty() {
             return false;
         }
-        let due = self.not_in_hand((facts, orders), stripe, due);
-        let now = facts.base.now;
-        let waits = |case: &Case| now < case.not_before || case.is_running(orders.queue);
-        if due.is_empty() || self.cases.get(&stripe.id).is_some_and(waits) {
-            return false;
-        }
-        let names: Vec<&str> = due.iter().map(|block| &block.0[..]).collect();
-        let (targets, listed) = (targets(stripe, &due, lost.len()), names.join(", "));
-        let case = self.cases.entry(stripe.id.clone()).or_insert_with(|| Case {
-            repairs: BTreeSet::new(),
-            attempts: 0,
-            not_before: Duration::ZERO,
-        });
-        let pause = PAUSE_FIRST.saturating_mul(1 << case.attempts.min(16)).min(PAUSE_LAST);
-        case.attempts += 1;
-        case.not_before = now + pause;
-        case.repairs.clear();
+        let names: Vec<&str> = blocks.iter().map(|block| &block.0[..]).collect();
+        let (targets, listed) = (targets(stripe, &blocks, due.lost), names.join(", "));
+        self.cases.begin(&stripe.id, facts.base.now);
         if policy.dry_run {
             tracing::info!(
                 stripe = %stripe.id, blocks = listed,
@@ -416,20 +446,37 @@ fn targets(stripe: &StripeRecord, due: &[BlockId], lost: usize) -> Vec<Target> {
     due.iter().cloned().map(Target::Block).collect()
 }
 
-/// Returns how many automatic repairs may be open when that of a stripe starts which can still lose `left` blocks.
-/// `refused` counts the stripes whose repairs the store refuses, by the number of blocks that they can still lose.
-fn most_open(refused: &BTreeMap<u32, usize>, left: u32) -> usize {
-    let waiting: usize = refused.range(..=left).map(|(_, stripes)| stripes).sum();
-    OPEN_AT_ONCE.min(OPEN_WITH_REFUSED.saturating_sub(waiting))
+/// Whether a stripe has no lost blocks any more, or was removed.
+fn is_whole(facts: Facts<'_>, stripe: &StripeId) -> bool {
+    facts.stripes.picture.stripe(stripe).map_or(true, |record| facts.lost_blocks(&record).is_empty())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Returns the stripe of an order for an automatic repair.
+fn healed_stripe(facts: Facts<'_>, order: &Order) -> Option<StripeId> {
+    match &order.target {
+        _ if !order.heals() => None,
+        Target::Stripe(stripe) => Some(stripe.clone()),
+        Target::Block(block) => facts.stripes.picture.find_block(block).ok().map(|(stripe, _)| stripe),
+        _ => None,
+    }
+}
 
-    #[test]
-    fn refused_repairs_do_not_keep_stripes_with_less_redundancy_waiting() {
-        let refused = BTreeMap::from([(1, 250), (2, 6)]);
-        assert_eq!([0, 1, 2].map(|left| most_open(&refused, left)), [OPEN_AT_ONCE, 6, 0]);
+/// Returns the automatic repairs of single stripes that are open. The store refuses the items in `refused`.
+fn open_repairs(facts: Facts<'_>, queue: &Queue, refused: &BTreeSet<ItemId>) -> OpenRepairs {
+    let being_recorded = facts.storing.orders().filter(|order| order.heals()).count();
+    let (going, repairs) = queue.healing(refused);
+    let left_of = |stripe: &StripeId| {
+        let record = facts.stripes.picture.stripe(stripe).ok()?;
+        facts.patience_of(&record).map(|patience| patience.left)
+    };
+    let refused = |(id, repair): (u64, &Repair)| RefusedRepair {
+        repair: id,
+        left: repair.items.keys().find_map(left_of).unwrap_or_default(),
+        began: repair.course.began.unwrap_or(facts.base.now),
+    };
+    OpenRepairs {
+        going: going + being_recorded,
+        refused: repairs.into_iter().map(refused).collect(),
+        ..OpenRepairs::default()
     }
 }

@@ -132,8 +132,7 @@ impl Repairs {
         record: &StripeRecord,
     ) -> Placement {
         if let Some(given) = &order.given {
-            let home = |block: &BlockIndex| Wanted { block: *block, requestor: given.homes[block] };
-            return Placement::Chosen(lost.iter().map(home).collect());
+            return Placement::Chosen(given.next_round(lost));
         }
         let removers = removers(facts, record.blocks.iter().map(|block| &block.id));
         let refusers: Vec<NodeId> = self.refusals.of(&record.id).collect();

@@ -11,6 +11,7 @@ pub(crate) mod attempts;
 pub(crate) mod automatic;
 pub(crate) mod balance;
 mod bound;
+mod case;
 pub(crate) mod claims;
 pub(crate) mod commanded;
 pub(crate) mod continuation;
@@ -25,6 +26,7 @@ pub(crate) mod misplaced;
 pub(crate) mod node_recovery;
 pub(crate) mod obstacle;
 pub(crate) mod omitted;
+mod open_repairs;
 pub(crate) mod order_records;
 mod ordering;
 pub(crate) mod orders;
@@ -40,6 +42,7 @@ pub(crate) mod room;
 pub(crate) mod scheduler_facts;
 pub(crate) mod stand_in;
 pub(crate) mod timeline;
+mod turns;
 pub(crate) mod verify_first;
 pub(crate) mod views;
 
@@ -47,7 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ::recovery::{
-    BlockFacts, CopyState, Counters, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target,
+    BlockFacts, CopyState, Counters, End, Failure, ItemId, ItemState, Limits, RepairId, Scheduler, Target,
 };
 use ::repair::{JobError, NodeId, Outcome, PlanError, StripeId};
 use codes::BlockIndex;
@@ -148,8 +151,22 @@ impl Repairs {
         self.claims.expire(jobs, facts.base.now, &waiting, out);
         self.commanded.follow(facts, &self.queue, out);
         let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };
-        self.healing.heal(facts, (orders, &waiting), out);
+        let give_way = self.healing.heal(facts, (orders, &waiting), out);
+        give_way.into_iter().for_each(|repair| self.give_up_refused(repair));
         self.make_way_for_healing(facts, jobs, out);
+    }
+
+    /// Ends an automatic repair that the store refuses, because repairs of other stripes take its place.
+    fn give_up_refused(&mut self, id: u64) {
+        let why = self.claims.refusal_of(id).unwrap_or("it refuses every helper").to_owned();
+        let Some(repair) = self.queue.by_id.get_mut(&id) else { return };
+        for item in repair.items.values_mut() {
+            if !matches!(self.scheduler.state(item.id), ItemState::Running(_) | ItemState::Ended(_)) {
+                let next_step = "it is retried automatically; repairs of other stripes come first";
+                item.fail(format!("the store refuses it: {why}"), next_step);
+                self.scheduler.decline(item.id, End::Failed);
+            }
+        }
     }
 
     /// Moves blocks of misplaced stripes to other helpers.
@@ -171,19 +188,25 @@ impl Repairs {
 
     /// Returns the stripes whose repairs wait because the store refuses every node that could take their blocks.
     pub(crate) fn refused_by_store(&self) -> BTreeMap<&StripeId, &Stuck> {
-        let stuck = self.claims.all_stuck().filter(|&(item, stuck)| self.waits(item, stuck));
+        let waits = |&(item, stuck): &(ItemId, &Stuck)| self.waits(item, stuck.repair, &stuck.stripe);
+        let stuck = self.claims.all_stuck().filter(waits);
         stuck.map(|(_, stuck)| (&stuck.stripe, stuck)).collect()
     }
 
-    /// Returns the refused items that wait and are not paused.
+    /// Returns the refused items that wait and are not paused: those for which the store refuses every node,
+    /// and those whose stripes it refuses for another reason at present.
     fn waiting_though_refused(&self) -> BTreeSet<ItemId> {
-        let stuck = self.claims.all_stuck().filter(|(_, stuck)| !self.queue.is_paused(stuck.repair));
-        stuck.filter(|&(item, stuck)| self.waits(item, stuck)).map(|(item, _)| item).collect()
+        let stuck = self.claims.all_stuck().map(|(item, stuck)| (item, stuck.repair, &stuck.stripe));
+        let refused = stuck.chain(self.claims.all_refused());
+        let waits = |&(item, repair, stripe): &(ItemId, u64, &StripeId)| {
+            !self.queue.is_paused(repair) && self.waits(item, repair, stripe)
+        };
+        refused.filter(waits).map(|(item, ..)| item).collect()
     }
 
     /// Whether a refused item has neither started nor ended.
-    fn waits(&self, item: ItemId, stuck: &Stuck) -> bool {
-        let known = self.queue.by_id.get(&stuck.repair).and_then(|repair| repair.items.get(&stuck.stripe));
+    fn waits(&self, item: ItemId, repair: u64, stripe: &StripeId) -> bool {
+        let known = self.queue.by_id.get(&repair).and_then(|repair| repair.items.get(stripe));
         known.is_some_and(|known| known.id == item)
             && !matches!(self.scheduler.state(item), ItemState::Running(_) | ItemState::Ended(_))
     }

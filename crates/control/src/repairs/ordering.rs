@@ -9,7 +9,7 @@ use crate::error::{NodeError, RepairError, RequestError};
 use crate::facts::Facts;
 use crate::out::{Out, answer};
 use crate::repairs::continuation::{Ordered, OrderedBy};
-use crate::repairs::orders::{DescribedOrder, Order, Way};
+use crate::repairs::orders::{DescribedOrder, Order, Way, priority_named};
 
 impl Facts<'_> {
     pub(crate) fn order(self, request: &RepairRequest) -> Result<Order, RequestError> {
@@ -28,6 +28,8 @@ impl Facts<'_> {
             verify_parity: request.verify_parity.unwrap_or(true),
             helpers: policy,
             requestors: requestors?,
+            priority: priority_named(request.priority.as_deref())?,
+            lease_ms: request.lease_ms,
             ..Order::new(target, scheme, self.base.unix_ms)
         })
     }
@@ -44,7 +46,8 @@ impl Facts<'_> {
                     .get(&stripe)
                     .expect("the stripe was described, as it has blocks")
                     .clone();
-                return Ok((Target::Stripe(stripe), Some(DescribedOrder { stripe: record, homes })));
+                let given = DescribedOrder { stripe: record, homes, one_first: request.one_first };
+                return Ok((Target::Stripe(stripe), Some(given)));
             }
             // Homes are allowed only for stripes that a plug-in described.
             _ if !homes.is_empty() => return Err(RepairError::NoOneTarget.into()),

@@ -1,10 +1,11 @@
 //! Orders: requests for repairs, recorded until the repairs end.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use codes::BlockIndex;
 use recovery::{HelperPolicy, Kind, Priority, RepairSpec, Target};
-use repair::{NodeId, Scheme};
+use repair::{NodeId, Scheme, Wanted};
 use serde::{Deserialize, Serialize};
 use store_api::StripeRecord;
 
@@ -31,6 +32,12 @@ pub(crate) struct Order {
     pub by_itself: bool,
     /// The time of the order.
     pub asked_unix_ms: u64,
+    /// The requested priority.
+    #[serde(default)]
+    pub priority: Priority,
+    /// The repair is cancelled if nobody asks about it for this long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
 }
 
 /// A stripe that a plug-in described, and the new node of each block to rebuild.
@@ -38,6 +45,18 @@ pub(crate) struct Order {
 pub(crate) struct DescribedOrder {
     pub stripe: StripeRecord,
     pub homes: BTreeMap<BlockIndex, NodeId>,
+    /// Whether one block is rebuilt before the others, as a spare survivor for the check of the others.
+    #[serde(default)]
+    pub one_first: bool,
+}
+
+impl DescribedOrder {
+    /// Returns the blocks that the next job rebuilds, each with its new node, if these blocks are lost.
+    pub(crate) fn next_round(&self, lost: &[BlockIndex]) -> Vec<Wanted> {
+        let is_first_round = self.one_first && lost.len() == self.homes.len();
+        let round = if is_first_round { &lost[..1] } else { lost };
+        round.iter().map(|&block| Wanted { block, requestor: self.homes[&block] }).collect()
+    }
 }
 
 /// The way in which a node is drained.
@@ -64,6 +83,15 @@ impl Way {
     }
 }
 
+/// Returns the priority of this name. Only the coordinator's own repairs are urgent.
+pub(crate) fn priority_named(name: Option<&str>) -> Result<Priority, RepairError> {
+    match name {
+        None | Some("normal") => Ok(Priority::Normal),
+        Some("background") => Ok(Priority::Background),
+        Some(other) => Err(RepairError::NoSuchPriority(other.to_owned())),
+    }
+}
+
 impl Order {
     /// Creates an order for a target, with default options.
     pub fn new(target: Target, scheme: Scheme, asked_unix_ms: u64) -> Self {
@@ -79,6 +107,8 @@ impl Order {
             paused: false,
             by_itself: false,
             asked_unix_ms,
+            priority: Priority::Normal,
+            lease_ms: None,
         }
     }
 
@@ -120,6 +150,12 @@ impl Order {
         matches!(self.target, Target::Node(_) | Target::Drain(_) | Target::Rebalance(_) | Target::All)
     }
 
+    /// Returns how long the repair goes on while nobody asks about it; `None` if it needs nobody. The
+    /// coordinator's own repairs do not, also if they continue a requested one.
+    pub fn lease(&self) -> Option<Duration> {
+        self.lease_ms.filter(|_| !self.by_itself).map(Duration::from_millis)
+    }
+
     /// Returns advice on when the remaining stripes are retried.
     pub fn next_attempt(&self) -> &'static str {
         match self.target {
@@ -134,7 +170,7 @@ impl Order {
         let homes = self.given.iter().flat_map(|given| given.homes.values());
         let requestors = self.requestors.iter().chain(homes).copied().collect();
         // An automatic repair is urgent: with normal priority, a drain of the same stripe could start first.
-        let priority = if self.heals() { Priority::Urgent } else { Priority::Normal };
+        let priority = if self.heals() { Priority::Urgent } else { self.priority };
         RepairSpec { priority, helpers: self.helpers, requestors }
     }
 }

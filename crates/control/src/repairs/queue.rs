@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use recovery::{ItemId, Target};
+use recovery::{ItemId, Priority, Target};
 use repair::{NodeId, StripeId};
 use views::{RepairRequest, RepairStep};
 
@@ -92,6 +92,25 @@ impl Queue {
         repair.course.set_paused(paused, now);
     }
 
+    /// Records that somebody asks about a repair.
+    pub(crate) fn note_asked(&mut self, id: u64, now: Duration) {
+        self.by_id.get_mut(&id).into_iter().for_each(|repair| repair.asked = now);
+    }
+
+    /// Returns the open repairs about which nobody has asked for the time of their leases.
+    pub(crate) fn abandoned(&self, now: Duration) -> Vec<u64> {
+        let is_abandoned = |repair: &Repair| {
+            let is_over = |lease: Duration| now >= repair.asked + lease;
+            repair.is_open() && repair.waiting.is_empty() && repair.order.lease().is_some_and(is_over)
+        };
+        self.by_id.iter().filter(|(_, repair)| is_abandoned(repair)).map(|(&id, _)| id).collect()
+    }
+
+    /// Whether the jobs of a repair start after those of all other repairs.
+    pub(crate) fn is_background(&self, id: u64) -> bool {
+        self.by_id.get(&id).is_some_and(|repair| repair.order.priority == Priority::Background)
+    }
+
     /// Whether any open repair rebuilds lost blocks of listed stripes and is not paused.
     pub(crate) fn rebuilds(&self, is_listed: impl Fn(&StripeId) -> bool) -> bool {
         let concerns = |target: &Target| match target {
@@ -103,13 +122,14 @@ impl Queue {
     }
 
     /// Returns the number of open automatic repairs of single stripes that are not paused and can go on, including those
-    /// that an earlier coordinator ordered, and the stripes of those whose items are in `refused`.
-    pub(crate) fn healing(&self, refused: &BTreeSet<ItemId>) -> (usize, Vec<&StripeId>) {
+    /// that an earlier coordinator ordered, and those whose items are in `refused`.
+    pub(crate) fn healing(&self, refused: &BTreeSet<ItemId>) -> (usize, Vec<(u64, &Repair)>) {
         let heals = |order: &Order| order.heals() && !order.paused;
-        let open = self.by_id.values().filter(|repair| repair.is_open() && heals(&repair.order));
-        let (refused, going): (Vec<&Repair>, Vec<&Repair>) =
-            open.partition(|repair| repair.items.values().any(|item| refused.contains(&item.id)));
-        (going.len(), refused.into_iter().flat_map(|repair| repair.items.keys()).collect())
+        let open = self.by_id.iter().filter(|(_, repair)| repair.is_open() && heals(&repair.order));
+        let is_refused = |repair: &Repair| repair.items.values().any(|item| refused.contains(&item.id));
+        let (refused, going): (Vec<_>, Vec<_>) =
+            open.map(|(&id, repair)| (id, repair)).partition(|(_, repair)| is_refused(repair));
+        (going.len(), refused)
     }
 
     /// Whether a repair covers many stripes.
@@ -188,6 +208,7 @@ impl Queue {
     /// timed out.
     pub(crate) fn tell_version(&mut self, id: u64, version: u64, now: Duration, out: &mut Out) {
         let Some(repair) = self.by_id.get_mut(&id) else { return };
+        repair.asked = now;
         let is_due = |waiting: &mut Waiting| {
             waiting.until <= now || waiting.since.is_some_and(|since| since != version)
         };

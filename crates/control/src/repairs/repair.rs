@@ -28,6 +28,9 @@ pub(crate) struct Repair {
     /// The number of blocks left on the drained node when the repair ended.
     pub(crate) left_on_node: u64,
     pub(crate) waiting: Vec<Waiting>,
+    /// The last time at which somebody waited for the repair or requested its state, since the coordinator's
+    /// start.
+    pub(crate) asked: Duration,
     pub(crate) course: Course,
     /// Lost blocks to rebuild, counted by the helper that had them. Blocks that are only moved do not count.
     pub(crate) lost_from: BTreeMap<NodeId, u64>,
@@ -75,6 +78,7 @@ impl Repair {
             ended_unix_ms: None,
             left_on_node: 0,
             waiting: Vec::new(),
+            asked: Duration::ZERO,
             course: Course::default(),
             lost_from: BTreeMap::new(),
             rebuilt_on: BTreeMap::new(),

@@ -11,6 +11,7 @@ use crate::facts::Facts;
 use crate::jobs::RunningJob;
 use crate::jobs::owner::Owner;
 use crate::jobs::placement::Domains;
+use crate::jobs::reserved_bandwidth::counted_by_read;
 use crate::nodes::Nodes;
 use crate::repairs::Repairs;
 use crate::repairs::queue::Queue;
@@ -133,10 +134,7 @@ impl Queue {
     /// none do.
     pub(crate) fn minds_others(&self, facts: Facts<'_>, owner: &Owner, request: &JobRequest) -> Option<u64> {
         match owner {
-            Owner::Read { .. } => {
-                let sub_block = request.window.end.saturating_sub(request.window.start);
-                Some(sub_block * request.stripe.code.sub_blocks() as u64)
-            }
+            Owner::Read { .. } => Some(counted_by_read(&request.stripe, &request.window)),
             Owner::Repair { repair } => {
                 let has_stretches = !request.policy.stretches.is_empty();
                 let minds = !self.is_wide(*repair) || (has_stretches && facts.nodes.topology.has_links());

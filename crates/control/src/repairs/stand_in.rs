@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use recovery::{ItemState, Scheduler, Target};
+use recovery::{ItemState, Priority, Scheduler, Target};
 use repair::{BlockId, StripeId};
 use store_api::StripeRecord;
 
@@ -40,7 +40,11 @@ impl OpenOrders<'_> {
                 ItemState::Running(_) => true,
                 ItemState::Ended(_) => false,
                 // If an order names the helpers that may receive blocks, they may lack room for a long time.
-                _ => !order.moves() && order.requestors.is_empty(),
+                // One in the background waits for all others.
+                _ => {
+                    let is_background = order.priority == Priority::Background;
+                    !order.moves() && order.requestors.is_empty() && !is_background
+                }
             }
     }
 

@@ -75,7 +75,7 @@ impl Control {
             job: Job::new(request, self.out.rng.random(), &self.nodes.topology, self.base.now),
         };
         self.nodes.topology.clear_reserved();
-        if matches!(running.owner, Owner::Repair { .. }) && self.facts().is_at_risk(&running.stripe) {
+        if repairs_at_risk(self, &running) {
             running.job.handle_at_risk();
         }
         running
@@ -87,11 +87,7 @@ impl Control {
             return;
         }
         self.jobs.risk_checked = self.base.now;
-        let facts = self.facts();
-        let is_new = |running: &RunningJob| {
-            let is_repair = matches!(running.owner, Owner::Repair { .. });
-            is_repair && !running.job.is_at_risk() && facts.is_at_risk(&running.stripe)
-        };
+        let is_new = |running: &RunningJob| !running.job.is_at_risk() && repairs_at_risk(self, running);
         let risen = self.jobs.running.iter().filter(|(_, running)| is_new(running));
         for job in risen.map(|(&job, _)| job).collect::<Vec<_>>() {
             self.with_job(job, |job, _, _| job.handle_at_risk());
@@ -188,6 +184,13 @@ impl Control {
         let ids: Vec<JobId> = self.jobs.running.keys().copied().collect();
         ids.into_iter().for_each(|id| self.with_job(id, &act));
     }
+}
+
+/// Whether a job repairs a stripe that cannot lose another block. A repair in the background is never as
+/// urgent: no data depends on its blocks.
+fn repairs_at_risk(control: &Control, running: &RunningJob) -> bool {
+    let Owner::Repair { repair } = running.owner else { return false };
+    !control.repairs.queue.is_background(repair) && control.facts().is_at_risk(&running.stripe)
 }
 
 /// Records the progress of a job in the timeline of its stripe.

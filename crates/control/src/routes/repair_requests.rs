@@ -28,12 +28,15 @@ impl RepairCommand {
                 control.out.answer(reply, Ok(views));
             }
             Self::State(repair, page, reply) => {
+                control.repairs.queue.note_asked(repair, control.base.now);
                 answer(reply, control.answers().repair_page(repair, &page), &mut control.out);
             }
             Self::GivenState(repair, reply) => {
+                control.repairs.queue.note_asked(repair, control.base.now);
                 answer(reply, control.answers().given_repair_state(repair), &mut control.out);
             }
             Self::Change(repair, since, limit, reply) => {
+                control.repairs.queue.note_asked(repair, control.base.now);
                 let page = since.and_then(|_| control.answers().repair_page(repair, &ItemPage::NONE).ok());
                 let (version, until) = (page.map(|view| view.version), control.base.now + limit);
                 let awaited = (repair, since, until);
@@ -107,6 +110,7 @@ pub(super) fn begin_repair(control: &mut Control, id: u64, order: Order) -> Resu
     }
     control.repairs.commanded.note(facts!(control), &order);
     control.repairs.add(id, order);
+    control.repairs.queue.note_asked(id, control.base.now);
     control.start_repairs();
     Ok(control.answers().repair_state(id)?)
 }
@@ -123,5 +127,14 @@ impl Control {
             let version = self.answers().repair_view(id, &ItemPage::NONE).version;
             self.repairs.queue.tell_version(id, version, now, &mut self.out);
         }
+        cancel_abandoned(self);
+    }
+}
+
+/// Cancels the repairs whose clients are gone.
+fn cancel_abandoned(control: &mut Control) {
+    for id in control.repairs.queue.abandoned(control.base.now) {
+        tracing::info!(repair = id, "cancelling a repair, because nobody has asked about it for long");
+        drop(cancel_repair(control, id));
     }
 }

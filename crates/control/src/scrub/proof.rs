@@ -8,7 +8,7 @@
 //! blocks, and prove as little as before.
 //!
 //! A block that a rebuild could not read may be found later. The catalog has no digest of such a block, so its
-//! stripe counts as unproven again.
+//! stripe counts as unproven again, and is checked once even if a helper with another block is down.
 //!
 //! Other parity checks prove stripes too. A stripe whose blocks contradict each other leaves the list,
 //! because its contradiction is recorded.
@@ -79,6 +79,9 @@ impl Proof {
     /// Puts a stripe on the list again, because a block was found of which the catalog has no digest, so only its
     /// name shows that it belongs to the stripe.
     pub(crate) fn doubt(&mut self, stripe: &StripeId, out: &mut Out) {
+        // No check has read the block that was found. So the next check does not wait for the stripe's other
+        // helpers.
+        self.tried.remove(stripe);
         if !self.left.insert(stripe.clone()) {
             return; // The record contains it already.
         }
@@ -98,6 +101,7 @@ impl Proof {
     /// elsewhere.
     pub(crate) fn forget(&mut self, stripe: &StripeId) {
         self.left.remove(stripe);
+        self.tried.remove(stripe);
         self.kept.iter_mut().for_each(|kept| drop(kept.also.take(stripe)));
     }
 
@@ -186,7 +190,6 @@ impl Scrubs {
             }
         }
         proof.queue = proof.left.iter().cloned().collect();
-        proof.is_retry = true;
         proof.pace.rest_until(now + RETRY);
         None
     }
@@ -195,7 +198,7 @@ impl Scrubs {
     /// helpers.
     fn prove(&mut self, facts: Facts<'_>, jobs: &Jobs, stripe: StripeId, out: &mut Out) -> Option<u64> {
         let now = facts.base.now;
-        if self.proof.is_retry && has_blocks_away(facts, &stripe) {
+        if self.proof.tried.contains(&stripe) && has_blocks_away(facts, &stripe) {
             self.proof.obstacle = Some("a helper with one of the blocks is down");
             return Some(0);
         }
@@ -211,6 +214,9 @@ impl Scrubs {
             Ok(_) => self.proof.obstacle = None,
         }
         self.proof.yields_since = None;
+        if self.proof.left.contains(&stripe) {
+            self.proof.tried.insert(stripe);
+        }
         Some(begun.unwrap_or(0))
     }
 }

@@ -104,8 +104,9 @@ pub(crate) struct Proof {
     /// The stripes that are still to be checked in this pass. The next pass retries those that could not be
     /// checked.
     pub(super) queue: VecDeque<StripeId>,
-    /// Whether an earlier pass has tried all of them.
-    pub(super) is_retry: bool,
+    /// The unproven stripes that were checked since their blocks were last found. They are not checked again
+    /// while a helper with one of their blocks is down.
+    pub(super) tried: BTreeSet<StripeId>,
     /// The time at which the next check may start.
     pub(super) pace: Pace,
     pub(super) keep_due: Duration,

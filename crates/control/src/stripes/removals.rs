@@ -19,6 +19,11 @@ use crate::stripes::state::holdings::Holdings;
 
 /// The maximum number of removals in flight per helper.
 const REMOVALS_AT_ONCE: usize = 256;
+/// The maximum number of a helper's blocks that a search for the next removals looks at. Millions of blocks
+/// may have to stay until their stripes are whole, and a recovery searches after each of its jobs.
+const LOOK_AT: usize = 1024;
+/// The pause before the search continues with the blocks that it has not looked at.
+const LOOK_ON: Duration = Duration::from_secs(5);
 /// The time after which a failed removal is retried.
 const REMOVE_AGAIN: Duration = Duration::from_secs(30);
 
@@ -36,13 +41,19 @@ impl Stripes {
         if !outer.nodes.settled || !outer.with(self).may_remove() {
             return;
         }
-        let Some(Holdings { removing, stuck, .. }) = self.inventory.get(node) else { return };
+        let Some(Holdings { removing, stuck, looked_at, .. }) = self.inventory.get(node) else { return };
         let goes = |block: &BlockId| {
             !stuck.contains_key(block)
                 && !jobs.is_worked_on(outer.with(self), block)
                 && outer.with(self).may_go(node, block)
         };
-        for block in next_removals(self.picture.files().discards(node), removing, goes) {
+        let discards = self.picture.files().discards_after(node, looked_at.as_ref());
+        let (next, stopped_at) = next_removals(discards, removing, goes);
+        if stopped_at.is_some() {
+            self.removals_due = self.removals_due.min(outer.base.now + LOOK_ON);
+            self.inventory.get_mut(node).into_iter().for_each(|held| held.looked_at.clone_from(&stopped_at));
+        }
+        for block in next {
             match self.record_of(&block) {
                 // The block is a copy; its recorded home is another node.
                 Some((stripe, index, _)) => out.tell(Signal::Surplus { node, stripe, index }),
@@ -65,7 +76,7 @@ impl Stripes {
         block: BlockId,
         out: &mut Out,
     ) {
-        let goes = self.picture.files().discards(node).any(|other| *other == block)
+        let goes = self.picture.files().is_discarded(node, &block)
             && !jobs.is_worked_on(outer.with(self), &block)
             && outer.with(self).may_go(node, &block);
         let Some(Holdings { removing, stuck, .. }) = self.inventory.get_mut(node) else { return };
@@ -175,16 +186,28 @@ impl Stripes {
     }
 }
 
-/// Returns the blocks to remove next: those for which `goes` is true and that are not being removed, as many as may be
-/// in flight besides `removing`. A node may have to remove millions of blocks, so no others are looked at.
+/// Returns the blocks to remove next: those for which `goes` is true and that are not being removed, as many
+/// as may be in flight besides `removing`. A node may have to remove millions of blocks, so few others are
+/// looked at. If there may be more beyond these, also returns the last block that was looked at.
 fn next_removals<'b>(
-    discards: impl Iterator<Item = &'b BlockId>,
+    mut discards: impl Iterator<Item = &'b BlockId>,
     removing: &BTreeSet<BlockId>,
     goes: impl Fn(&BlockId) -> bool,
-) -> Vec<BlockId> {
+) -> (Vec<BlockId>, Option<BlockId>) {
     let room = REMOVALS_AT_ONCE.saturating_sub(removing.len());
-    let others = discards.filter(|block| !removing.contains(*block) && goes(block));
-    others.take(room).cloned().collect()
+    let (mut next, mut looks, mut last) = (Vec::new(), 0, None);
+    while next.len() < room
+        && looks < LOOK_AT
+        && let Some(block) = discards.next()
+    {
+        looks += 1;
+        last = Some(block);
+        if !removing.contains(block) && goes(block) {
+            next.push(block.clone());
+        }
+    }
+    let is_cut = looks == LOOK_AT && next.len() < room;
+    (next, last.filter(|_| is_cut).cloned())
 }
 
 impl Jobs {
@@ -199,7 +222,10 @@ impl Jobs {
 
 #[cfg(test)]
 mod tests {
+    use store_api::StoreChange;
+
     use super::*;
+    use crate::stripes::picture::Picture;
 
     #[test]
     fn few_of_millions_of_blocks_are_looked_at_for_the_next_removals() {
@@ -209,12 +235,35 @@ mod tests {
             looked_at.set(0);
             let discards = blocks.iter().inspect(|_| looked_at.set(looked_at.get() + 1));
             let removing = blocks[..removing].iter().cloned().collect();
-            (next_removals(discards, &removing, |_| true), looked_at.get())
+            (next_removals(discards, &removing, |_| true).0, looked_at.get())
         };
         let (first, looked) = next(0);
         assert_eq!((first.len(), looked), (REMOVALS_AT_ONCE, REMOVALS_AT_ONCE));
         let (more, looked) = next(200);
         assert_eq!((&more[..], looked), (&blocks[200..REMOVALS_AT_ONCE], REMOVALS_AT_ONCE));
         assert_eq!(next(REMOVALS_AT_ONCE), (Vec::new(), 0));
+    }
+
+    /// The stripes of all blocks but one have lost blocks, so their copies stay.
+    #[test]
+    fn blocks_that_must_stay_are_passed_over_some_at_a_time() {
+        let node = NodeId(1);
+        let name = |number: usize| BlockId(format!("{number:06}.0"));
+        let mut picture = Picture::default();
+        (0..10_000).for_each(|number| picture.apply(StoreChange::Discard(node, name(number))));
+        let (mut found, mut stopped_at) = (Vec::new(), None);
+        for _ in 0..10 {
+            let looks = std::cell::Cell::new(0);
+            let goes = |block: &BlockId| {
+                looks.set(looks.get() + 1);
+                *block == name(9999)
+            };
+            let discards = picture.files().discards_after(node, stopped_at.as_ref());
+            let (next, stop) = next_removals(discards, &BTreeSet::new(), goes);
+            assert!(looks.get() <= LOOK_AT);
+            found.extend(next);
+            stopped_at = stop;
+        }
+        assert_eq!(found, [name(9999)]);
     }
 }

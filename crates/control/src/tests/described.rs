@@ -1,7 +1,8 @@
 //! Stripes that a plug-in describes to the coordinator (given stripes).
 
-use crate::commands::{RepairCommand, StripeCommand};
-use views::{GivenBlock, GivenStripe, Home, StripeView};
+use crate::commands::{ClusterCommand, RepairCommand, StripeCommand};
+use recovery::Priority;
+use views::{GivenBlock, GivenStripe, HistoryEvent, Home, ParityOutcome, StripeView};
 
 use super::*;
 use crate::HealPolicy;
@@ -195,6 +196,70 @@ fn an_unused_given_stripe_is_dropped() {
     cluster.now += Duration::from_secs(601);
     cluster.tick();
     assert!(refused(&mut cluster, homes(&[(1, "h6")])).contains("was not described"));
+}
+
+/// A stripe whose parity does not exist yet looks like one that cannot lose another block, although no data
+/// depends on its parity.
+#[test]
+fn a_repair_in_the_background_is_never_urgent() {
+    for (priority, is_urgent) in [(None, true), (Some("normal"), true), (Some("background"), false)] {
+        let mut cluster = cluster();
+        describe(&mut cluster, &described(&[2, 3])).unwrap();
+        cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+        let priority = priority.map(str::to_owned);
+        let repair = cluster.repair(RepairRequest { priority, ..homes(&[(2, "h5"), (3, "h6")]) }).repair;
+        let core = cluster.core();
+        let running = core.jobs.running.values().next().expect("it has begun");
+        assert_eq!(running.job.is_at_risk(), is_urgent);
+        let spec = core.repairs.queue.by_id[&repair].order.spec();
+        let expected = if is_urgent { Priority::Normal } else { Priority::Background };
+        assert_eq!(spec.priority, expected);
+    }
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
+    let unknown = RepairRequest { priority: Some("urgent".into()), ..homes(&[(1, "h5")]) };
+    assert!(refused(&mut cluster, unknown).contains("the priorities are normal and background"));
+}
+
+#[test]
+fn one_block_is_rebuilt_first_as_a_spare_for_the_check_of_the_others() {
+    for (one_first, parity) in [(false, ParityOutcome::NoSpareBlock), (true, ParityOutcome::Holds)] {
+        let mut cluster = cluster();
+        describe(&mut cluster, &described(&[2, 3])).unwrap();
+        let begun = cluster.repair(RepairRequest { one_first, ..homes(&[(2, "h5"), (3, "h6")]) });
+        cluster.wait(Duration::from_secs(1));
+        let view = cluster.repair_state(begun.repair);
+        assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 2), "{view:?}");
+        assert_eq!(view.items[0].parity, Some(parity));
+        let history = cluster.ask(|reply| ClusterCommand::History(0, usize::MAX, reply)).unwrap();
+        let is_end = |event: &HistoryEvent| matches!(event, HistoryEvent::RepairEnded { .. });
+        assert_eq!(history.iter().filter(|entry| is_end(&entry.what)).count(), 1);
+    }
+}
+
+#[test]
+fn a_repair_is_cancelled_once_its_client_is_gone_for_the_time_of_its_lease() {
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
+    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let leased = RepairRequest { lease_ms: Some(20_000), ..homes(&[(1, "h6")]) };
+    let repair = cluster.repair(leased).repair;
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.frozen.clear();
+    cluster.play();
+    for _ in 0..3 {
+        cluster.wait(Duration::from_secs(15));
+        let view = cluster.ask(|reply| RepairCommand::GivenState(repair, reply)).unwrap();
+        assert_eq!(view.state.name(), "paused", "its client asks in time");
+    }
+    // A list of all repairs says nothing about the client.
+    let state = |cluster: &mut TestCluster| cluster.ask(RepairCommand::List).unwrap()[0].state.name();
+    let limit = Duration::from_secs(40);
+    cluster.await_later(|reply| RepairCommand::Change(repair, None, limit, reply));
+    cluster.wait(Duration::from_secs(55));
+    assert_eq!(state(&mut cluster), "paused", "its client has waited until 15 s ago");
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(state(&mut cluster), "cancelled");
 }
 
 /// Returns a described stripe as a store lists it, with its blocks on these helpers.

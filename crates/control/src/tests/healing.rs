@@ -79,28 +79,51 @@ fn few_automatic_repairs_are_open_after_a_restart() {
     assert_eq!(open(&mut cluster), 32);
 }
 
-/// The store refuses every helper that could take the first blocks of most stripes.
+/// The store refuses every helper that could take the first blocks of most stripes. Of 400 stripes, more are
+/// refused than may be open at a time.
 #[test]
 fn repairs_that_the_store_refuses_do_not_keep_others_waiting() {
+    for (stripes, open_at_once) in [(80, 32), (400, 256)] {
+        let mut cluster = cluster(4);
+        let file = cluster.put("f", stripes);
+        cluster.set_repair_after("never");
+        cluster.core().base.store.writers = Writers::Others;
+        cluster.find_first_blocks_rotten(&file);
+        cluster.rotten.clear();
+        for name in ["h1", "h2", "h3"] {
+            let node = cluster.node(name).node.unwrap();
+            cluster.distrusted.insert(node);
+        }
+        let first = |part: &FileStripe| {
+            let block = &part.stripe.blocks[0];
+            (block.node.clone(), block.state.name())
+        };
+        let is_refused = |part: &&FileStripe| first(part).0.as_deref() != Some("h4");
+        let last = file.layout.iter().rposition(|part| !is_refused(&part)).expect("some can be repaired");
+        assert!(file.layout[..last].iter().filter(is_refused).count() > open_at_once);
+        cluster.set_repair_after("1h");
+        cluster.wait(Duration::from_secs(120));
+        for part in &cluster.file("f").layout {
+            assert_eq!(first(part).1, if is_refused(&part) { "corrupt" } else { "healthy" });
+        }
+    }
+}
+
+#[test]
+fn repairs_of_stripes_that_another_program_has_locked_do_not_keep_others_waiting() {
     let mut cluster = cluster(4);
-    let file = cluster.put("f", 80);
+    let file = cluster.put("f", 50);
     cluster.set_repair_after("never");
     cluster.core().base.store.writers = Writers::Others;
     cluster.find_first_blocks_rotten(&file);
     cluster.rotten.clear();
-    for name in ["h1", "h2", "h3"] {
-        let node = cluster.node(name).node.unwrap();
-        cluster.distrusted.insert(node);
-    }
-    let first = |part: &FileStripe| (part.stripe.blocks[0].node.clone(), part.stripe.blocks[0].state.name());
-    let is_refused = |part: &&FileStripe| first(part).0.as_deref() != Some("h4");
-    let last = file.layout.iter().rposition(|part| !is_refused(&part)).expect("some can be repaired");
-    assert!(file.layout[..last].iter().filter(is_refused).count() > 32);
+    let locked = file.layout[..49].iter().map(|part| BlockId(part.stripe.blocks[0].block.clone()));
+    cluster.unclaimable.extend(locked);
     cluster.set_repair_after("1h");
-    cluster.wait(Duration::from_secs(120));
-    for part in &cluster.file("f").layout {
-        assert_eq!(first(part).1, if is_refused(&part) { "corrupt" } else { "healthy" });
-    }
+    cluster.wait(Duration::from_secs(30));
+    let states: Vec<&str> =
+        cluster.file("f").layout.iter().map(|part| part.stripe.blocks[0].state.name()).collect();
+    assert_eq!(states, [vec!["corrupt"; 49], vec!["healthy"]].concat());
 }
 
 #[test]
@@ -324,6 +347,24 @@ fn a_repair_that_will_rebuild_the_block_stands_in_for_an_automatic_one() {
     cluster.frozen.clear();
     cluster.wait(Duration::from_secs(5));
     assert!(cluster.status().healthy && cluster.all_repairs().len() == 1, "{:#?}", cluster.all_repairs());
+}
+
+#[test]
+fn a_repair_in_the_background_does_not_stand_in_for_an_automatic_one() {
+    let mut cluster = cluster(7);
+    let file = cluster.put("f", 1);
+    cluster.hanging_drain(&file);
+    cluster.core().base.settings.heal = None;
+    cluster.find_rot(&file, &[1]);
+    let stripe = Some(file.layout[0].stripe.stripe.clone());
+    let priority = Some("background".to_owned());
+    let request = RepairRequest { stripe, priority, ..RepairRequest::default() };
+    cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap();
+    cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
+    cluster.wait(Duration::from_secs(2));
+    assert_eq!(cluster.states_of("f"), ["healthy"; 4]);
+    let repairs = cluster.all_repairs();
+    assert!(repairs.len() == 3 && repairs[2].by_itself, "{repairs:#?}");
 }
 
 #[test]

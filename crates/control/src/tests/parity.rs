@@ -428,6 +428,31 @@ fn a_block_that_only_its_name_identifies_is_checked_against_parity() {
     );
 }
 
+/// The stripe was checked before, when another block was found. Three of its blocks can be read, so a check
+/// shows that one of them is wrong, although the fourth one is away.
+#[test]
+fn a_block_that_is_found_after_earlier_checks_is_checked_while_another_helper_is_down() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let (late, down) = (home(&file, 1), home(&file, 3));
+    let id = StripeId(file.layout[0].stripe.stripe.clone());
+    cluster.rebuild_without(&late, &id);
+    cluster.start(&late);
+    // The check takes so long that the next pass over the unproven stripes begins meanwhile.
+    cluster.frozen.insert(home(&file, 0));
+    cluster.wait(Duration::from_secs(1));
+    cluster.frozen.clear();
+    cluster.play();
+    cluster.wait(Duration::from_secs(1));
+    assert_eq!(cluster.core().scrub.proof.left(), 0);
+    cluster.kill(&down);
+    cluster.rebuild_without(&late, &id);
+    cluster.start(&late);
+    cluster.node(&late).forged.insert(BlockId(format!("{id}.1")));
+    cluster.wait(Duration::from_secs(15));
+    assert!(cluster.core().stripes.contradictions.has(&id), "{}", cluster.status().summary);
+}
+
 /// The same, with a helper that answers no requests for fingerprints for the time being.
 #[test]
 fn a_block_that_only_its_name_identifies_is_unproven_also_after_a_restart() {

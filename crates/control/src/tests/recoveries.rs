@@ -217,9 +217,9 @@ fn the_claims_of_jobs_on_hold_are_returned_until_the_repair_resumes() {
     assert_eq!(cluster.core().repairs.claims.granted(), 0);
 }
 
-/// The lock of a SeaweedFS cluster may break while a repair needs it.
-#[test]
-fn a_repair_whose_claim_is_lost_starts_again() {
+/// Begins the repair of a stripe for which the store grants a claim. All nodes are frozen. Returns the number
+/// of the repair.
+fn claiming() -> (TestCluster, FileLayout, u64) {
     let mut cluster = TestCluster::new(6);
     cluster.core().base.store.writers = Writers::Others;
     let file = cluster.put("f", 1);
@@ -228,6 +228,13 @@ fn a_repair_whose_claim_is_lost_starts_again() {
     let repair = cluster.repair_all().repair;
     cluster.wait(Duration::from_secs(1));
     assert_eq!(cluster.core().repairs.claims.granted(), 1);
+    (cluster, file, repair)
+}
+
+/// The lock of a SeaweedFS cluster may break while a repair needs it.
+#[test]
+fn a_repair_whose_claim_is_lost_starts_again() {
+    let (mut cluster, file, repair) = claiming();
     let stripe = StripeId(file.layout[0].stripe.stripe.clone());
     cluster.handle(Event::Changed(vec![StoreChange::ClaimLost(stripe)]));
     cluster.thaw();
@@ -239,13 +246,7 @@ fn a_repair_whose_claim_is_lost_starts_again() {
 /// While the repair was paused, the node of its job has become unfit for the block.
 #[test]
 fn a_job_on_hold_whose_node_the_store_refuses_is_replaced_by_one_with_another_node() {
-    let mut cluster = TestCluster::new(6);
-    cluster.core().base.store.writers = Writers::Others;
-    let file = cluster.put("f", 1);
-    cluster.kill(&home(&file, 0));
-    cluster.freeze();
-    let repair = cluster.repair_all().repair;
-    cluster.wait(Duration::from_secs(1));
+    let (mut cluster, _, repair) = claiming();
     cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
     cluster.thaw();
     cluster.wait(Duration::from_secs(8));

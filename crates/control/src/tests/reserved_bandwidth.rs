@@ -1,6 +1,6 @@
 //! Plans that are made while other jobs move data.
 
-use crate::commands::FileCommand;
+use crate::commands::{FileCommand, StripeCommand};
 use recovery::{Loads, NodeLoad};
 use repair::Class;
 
@@ -102,44 +102,38 @@ fn a_job_does_not_plan_around_its_own_reservation() {
     assert!(after.len() == 2 && after.contains(keeps), "{before:?} {after:?}");
 }
 
-impl TestCluster {
-    /// Returns how many bytes each helper sends and receives in reads, in units of the window: the number of its
-    /// outlets and inlets, in ascending order.
-    fn read_edges(&mut self) -> Vec<(usize, usize)> {
-        self.answers();
-        let edges = |message: &ToNode| match message {
-            ToNode::Assign(assignment) if assignment.class == Class::Read => {
-                Some((assignment.outlets.len(), assignment.inlets.len()))
-            }
-            _ => None,
-        };
-        let helpers = self.nodes.iter().filter(|(name, _)| name.starts_with('h'));
-        let mut edges: Vec<_> = helpers.flat_map(|(_, node)| node.backlog.iter().filter_map(edges)).collect();
-        edges.sort_unstable();
-        edges
-    }
-}
-
-/// Repairs give way to reads, so the plan of a read must not depend on how much is left to repair.
+/// Repairs give way to reads, so a read counts at most as many of their bytes as it reads of a block. Here it
+/// counts as many at each helper, and takes the blocks with the lowest indices.
 #[test]
-fn a_read_has_the_same_plan_when_all_helpers_repair() {
-    let plan = |repaired: u64| {
+fn neither_a_read_nor_its_explanation_depends_on_how_much_is_left_to_repair() {
+    for scheme in [Scheme::Conventional, Scheme::Pipelined] {
         let (mut cluster, file) = damaged();
-        let ids: BTreeSet<NodeId> = cluster.nodes.values().filter_map(|node| node.node).collect();
-        let load = |node| NodeLoad {
-            node,
-            jobs: 0,
-            sent_bytes: repaired,
-            received_bytes: repaired,
-            read_bytes: repaired,
-            stored_bytes: 0,
+        cluster.say_tasks(|_| 0);
+        let load = |index: usize| {
+            let bytes = if index <= 2 { 1 << 30 } else { 8192 };
+            NodeLoad {
+                node: cluster.nodes[&home(&file, index)].node.unwrap(),
+                jobs: 1,
+                sent_bytes: bytes,
+                received_bytes: bytes,
+                read_bytes: bytes,
+                stored_bytes: 0,
+            }
         };
-        let loads = Loads { nodes: ids.into_iter().map(load).collect(), links: Vec::new() };
-        cluster.core().repairs.scheduler.reserve(&loads);
-        cluster.read_lost(2, &file, Scheme::Auto);
-        cluster.read_edges()
-    };
-    let idle = plan(0);
-    assert!(!idle.is_empty());
-    assert_eq!(plan(1 << 30), idle);
+        let mut nodes: Vec<NodeLoad> = (1..6).map(load).collect();
+        nodes.sort_by_key(|load| load.node);
+        cluster.core().repairs.scheduler.reserve(&Loads { nodes, links: Vec::new() });
+        let request = PlanRequestView {
+            stripe: file.layout[0].stripe.stripe.clone(),
+            scheme: Some(scheme.name().to_owned()),
+            requestor: Some("client".into()),
+            ..PlanRequestView::default()
+        };
+        let explained = cluster.ask(|reply| StripeCommand::Explain(request, reply)).unwrap().nodes;
+        let explained: BTreeSet<String> =
+            explained.into_values().filter(|name| name.starts_with('h')).collect();
+        cluster.read_lost(2, &file, scheme);
+        let expected = BTreeSet::from([1, 2].map(|index| home(&file, index)));
+        assert_eq!((cluster.readers(Class::Read), explained), (expected.clone(), expected), "{scheme}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Files, puts, and the blocks that nodes must remove.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 use repair::{BlockId, NodeId};
 use store_api::{FileRecord, PutError, PutId, PutRecord, StoreChange};
@@ -86,6 +87,24 @@ impl FilesPicture {
     /// has ended, the list must be read again, because publishing the block takes it off the list.
     pub(crate) fn discards(&self, node: NodeId) -> impl Iterator<Item = &BlockId> {
         self.discards.get(&node).into_iter().flatten()
+    }
+
+    /// Returns the same blocks, first those after `after`, and then the others.
+    pub(crate) fn discards_after<'f>(
+        &'f self,
+        node: NodeId,
+        after: Option<&'f BlockId>,
+    ) -> impl Iterator<Item = &'f BlockId> {
+        let blocks = self.discards.get(&node);
+        let start = after.map_or(Unbounded, Excluded);
+        let later = blocks.into_iter().flat_map(move |all| all.range::<BlockId, _>((start, Unbounded)));
+        let others = blocks.zip(after).into_iter();
+        later.chain(others.flat_map(|(all, after)| all.range::<BlockId, _>(..=after)))
+    }
+
+    /// Whether a block must be removed from a node.
+    pub(crate) fn is_discarded(&self, node: NodeId, block: &BlockId) -> bool {
+        self.discards.get(&node).is_some_and(|blocks| blocks.contains(block))
     }
 
     /// Returns the number of blocks to remove from a node.

@@ -31,6 +31,9 @@ pub(crate) struct Holdings {
     pub removing: BTreeSet<BlockId>,
     /// Blocks that the helper could not remove, and the time of the next attempt.
     pub stuck: BTreeMap<BlockId, Duration>,
+    /// The block at which the last search for blocks to remove has stopped, because it had looked at too
+    /// many.
+    pub looked_at: Option<BlockId>,
     /// Blocks that must be verified before they count as healthy, such as bad blocks that are present again.
     pub rechecks: BTreeSet<(StripeId, BlockIndex)>,
     /// Blocks that are recorded as healthy, and that the helper has not described after its return. They are

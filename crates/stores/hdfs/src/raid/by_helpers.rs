@@ -6,11 +6,15 @@
 //! |---|---|---|
 //! | reserve a file and a block for each parity block | the JVM | open files in the draft; the next look deletes them |
 //! | describe the stripe: data where it is, parity lost | the coordinator | a description that is forgotten |
-//! | rebuild the first parity block, then the others | helpers | blocks of open files; deleted with the files |
+//! | one repair: rebuild the first parity block, then the others | helpers | blocks of open files; deleted with the files |
 //! | complete the files | the JVM | parity in the draft; the next run continues with it |
 //!
-//! The second repair has a survivor to spare, so its parity check relates all blocks of the stripe. Such a stripe needs
-//! no further proof, which lasts as long as this object. If helpers cannot make the parity of a stripe, the JVM does.
+//! When the others are rebuilt, there is a survivor to spare, so their parity check relates all blocks of the
+//! stripe. Such a stripe needs no further proof, which lasts as long as this object. If helpers cannot make
+//! the parity of a stripe, the JVM does.
+//!
+//! While the data blocks have other replicas, no data depends on the parity, so its repair comes after those
+//! of lost blocks. If this process is killed, its repairs end with their leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -37,8 +41,10 @@ use crate::listing::{FileRef, Range, Reservation};
 /// The number of attempts to have helpers make the parity of a stripe. The second one uses other replicas, if a helper
 /// has gone meanwhile.
 const ATTEMPTS: usize = 2;
-/// The longest wait for one repair. All repairs of a stripe end before the hard limit of HDFS's leases (20 min).
-const REPAIR_LIMIT: Duration = Duration::from_secs(500);
+/// The longest wait for the repair of a stripe. It ends before the hard limit of HDFS's leases (20 min).
+const REPAIR_LIMIT: Duration = Duration::from_secs(1000);
+/// The coordinator cancels a repair whose end nobody has waited for this long.
+const LEASE: Duration = Duration::from_secs(60);
 /// The interval between checks whether all helpers of a repair are still connected.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The maximum number of stripes whose proofs are remembered. Further ones are proven by the JVM.
@@ -246,15 +252,18 @@ impl HelperParity {
         }
         let stripe = task.describe(sources, &reserved)?;
         self.rebuilder().map_err(text)?.describe(&stripe).await.map_err(text)?;
-        let targets = self.targets(task);
-        let mut last = Rebuilt { is_checked: false };
-        for round in task.rounds() {
-            let homes = round.iter().map(|index| (*index, targets[index].clone())).collect();
-            last = self.rebuild(&stripe, homes).await?;
-        }
+        let rebuild = Rebuild {
+            stripe: stripe.stripe.clone(),
+            homes: self.targets(task),
+            scheme: self.scheme.clone(),
+            is_background: task.has_replicas,
+            lease: LEASE,
+            one_first: task.makes_one_first(),
+        };
+        let rebuilt = self.rebuild(&stripe, &rebuild).await?;
         drafts.complete(task.block_bytes, &reserved).await.map_err(text)?;
         let mut proven = self.proven();
-        if last.is_checked && task.is_proven_by_check() && proven.len() < MOST_PROVEN {
+        if rebuilt.is_checked && task.is_proven_by_check() && proven.len() < MOST_PROVEN {
             proven.insert(task.print_with(&reserved));
         }
         Ok(())
@@ -262,16 +271,11 @@ impl HelperParity {
 
     /// Waits for a repair. Cancels it if it takes too long, or if one of the helpers is gone: the repair would wait for
     /// the helper to return.
-    async fn rebuild(
-        &self,
-        stripe: &DescribedStripe,
-        homes: BTreeMap<BlockIndex, String>,
-    ) -> Result<Rebuilt, String> {
+    async fn rebuild(&self, stripe: &DescribedStripe, rebuild: &Rebuild) -> Result<Rebuilt, String> {
         let held = stripe.blocks.iter().filter_map(|block| block.node.clone());
-        let needed: BTreeSet<String> = held.chain(homes.values().cloned()).collect();
-        let rebuild = Rebuild { stripe: stripe.stripe.clone(), homes, scheme: self.scheme.clone() };
+        let needed: BTreeSet<String> = held.chain(rebuild.homes.values().cloned()).collect();
         let rebuilder = self.rebuilder().map_err(text)?;
-        let repair = rebuilder.begin(&rebuild).await.map_err(text)?;
+        let repair = rebuilder.begin(rebuild).await.map_err(text)?;
         let until = Instant::now() + REPAIR_LIMIT;
         let why = loop {
             match rebuilder.await_end(repair, LOOK_EVERY).await {
@@ -387,6 +391,8 @@ struct Task<'a> {
     present: BTreeMap<usize, (u64, &'a Block)>,
     /// The parity blocks to make.
     blocks: &'a [NewBlock],
+    /// Whether HDFS keeps further replicas of the data blocks.
+    has_replicas: bool,
 }
 
 impl<'a> Task<'a> {
@@ -412,7 +418,8 @@ impl<'a> Task<'a> {
         let bytes = data.iter().map(|block| block.bytes).sum();
         let range = Range { file: FileRef { inode: source.inode, held_at: None }, start, bytes };
         let present = present(facts, &layout, stripe, blocks);
-        let task = Self { code, block_bytes: layout.block_bytes(), data, range, present, blocks };
+        let (block_bytes, has_replicas) = (layout.block_bytes(), source.replication > 1);
+        let task = Self { code, block_bytes, data, range, present, blocks, has_replicas };
         Ok(task.check().map(|()| task))
     }
 
@@ -448,23 +455,17 @@ impl<'a> Task<'a> {
         std::iter::once(self.range.clone()).chain(self.present.values().map(whole)).collect()
     }
 
-    /// Returns the blocks to make, repair by repair. The first parity block of a stripe comes first: it is the survivor
-    /// with which the check of the others relates all blocks.
-    fn rounds(&self) -> Vec<Vec<BlockIndex>> {
-        let all: Vec<BlockIndex> = self.blocks.iter().map(|block| self.index(block.parity)).collect();
-        match all.split_first() {
-            Some((first, rest)) if self.code.is_mds() && self.present.is_empty() && !rest.is_empty() => {
-                vec![vec![*first], rest.to_vec()]
-            }
-            _ => vec![all],
-        }
+    /// Whether one parity block is made before the others: it is the survivor with which the check of the
+    /// others relates all blocks.
+    fn makes_one_first(&self) -> bool {
+        self.code.is_mds() && self.present.is_empty() && self.blocks.len() > 1
     }
 
-    /// Whether the check of the last repair relates all blocks of the stripe. A check takes exactly one survivor more
-    /// than the code needs (`docs/decisions/0005`), so the last repair must have no more, and the code must be MDS.
+    /// Whether the check of the blocks that are made last relates all blocks of the stripe. A check takes
+    /// exactly one survivor more than the code needs (`docs/decisions/0005`), so there must be no more, and
+    /// the code must be MDS.
     fn is_proven_by_check(&self) -> bool {
-        let rounds = self.rounds();
-        let last = rounds.last().map_or(0, Vec::len);
+        let last = self.blocks.len() - usize::from(self.makes_one_first());
         self.code.is_mds() && last > 0 && self.code.blocks() - last == self.data.len() + 1
     }
 

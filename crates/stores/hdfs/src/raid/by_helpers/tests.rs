@@ -85,7 +85,10 @@ impl Rebuilder for Fake {
     fn begin<'a>(&'a self, rebuild: &'a Rebuild) -> Later<'a, Result<u64, RebuildError>> {
         let homes: Vec<String> =
             rebuild.homes.iter().map(|(index, node)| format!("{}@{node}", index.0)).collect();
-        self.log(format!("rebuild {} {}", homes.join(" "), rebuild.scheme.as_deref().unwrap_or("default")));
+        let scheme = rebuild.scheme.as_deref().unwrap_or("default");
+        let order = if rebuild.one_first { " one first" } else { "" };
+        let priority = if rebuild.is_background { "" } else { " before others" };
+        self.log(format!("rebuild {} {scheme}{order}{priority}", homes.join(" ")));
         Box::pin(std::future::ready(Ok(7)))
     }
 
@@ -217,17 +220,12 @@ const SECOND: &[(i64, &[usize])] = &[(4, &[4]), (5, &[5])];
 
 #[tokio::test]
 async fn the_first_parity_block_is_made_before_the_others_so_that_a_check_relates_all() {
-    let (maker, fake) = maker(held(FIRST), [UNCHECKED, CHECKED]);
+    let (maker, fake) = maker(held(FIRST), [CHECKED]);
     let maker = maker.with_scheme(Some("ppr".to_owned()));
     let (file, facts, blocks) = (raid_file("rs-6-3"), facts(&[]), new_blocks(0, &[0, 1, 2]));
     assert_eq!(maker.make(&fake, &file, &facts, 0, &blocks).await, Ok(Ok(())));
-    let expected = [
-        "reserve 3",
-        "rebuild 3@10.0.0.6:9866 ppr",
-        "rebuild 4@10.0.0.7:9866 5@10.0.0.8:9866 ppr",
-        "complete 3",
-    ];
-    assert_eq!(fake.world().log, expected);
+    let rebuilt = "rebuild 3@10.0.0.6:9866 4@10.0.0.7:9866 5@10.0.0.8:9866 ppr one first";
+    assert_eq!(fake.world().log, ["reserve 3", rebuilt, "complete 3"]);
     let stripe = fake.world().described.remove(0);
     assert_eq!((stripe.stripe.0.as_str(), stripe.code.to_string().as_str()), ("encoding_1_2003", "rs-6-3"));
     let blocks: Vec<_> = stripe.blocks.iter().map(|it| (it.block.0.as_str(), it.node.as_deref())).collect();
@@ -248,7 +246,7 @@ async fn the_first_parity_block_is_made_before_the_others_so_that_a_check_relate
 async fn a_file_is_proven_once_if_the_checks_of_all_its_stripes_hold() {
     let file = raid_file("rs-5-3");
     for (second, is_proven) in [(CHECKED, true), (UNCHECKED, false)] {
-        let (maker, fake) = maker(held(FIRST), [UNCHECKED, CHECKED, UNCHECKED, second]);
+        let (maker, fake) = maker(held(FIRST), [CHECKED, second]);
         let facts = facts(&[]);
         maker
             .make(&fake, &file, &facts, 0, &new_blocks(0, &[0, 1]))
@@ -269,7 +267,7 @@ async fn a_file_is_proven_once_if_the_checks_of_all_its_stripes_hold() {
 
 #[tokio::test]
 async fn other_blocks_are_not_proven() {
-    let (maker, fake) = maker(held(FIRST), [UNCHECKED, CHECKED, UNCHECKED, CHECKED]);
+    let (maker, fake) = maker(held(FIRST), [CHECKED, CHECKED]);
     let (file, facts) = (raid_file("rs-5-3"), facts(&[]));
     maker.make(&fake, &file, &facts, 0, &new_blocks(0, &[0, 1])).await.expect("HDFS answers").expect("made");
     fake.world().held = held(SECOND);
@@ -291,18 +289,17 @@ async fn a_code_with_one_parity_block_is_not_proven_by_helpers() {
 
 #[tokio::test]
 async fn other_replicas_are_read_once_a_helper_is_gone() {
-    let (maker, fake) = maker(held(FIRST), [Ok(None), UNCHECKED, CHECKED]);
+    let (maker, fake) = maker(held(FIRST), [Ok(None), CHECKED]);
     fake.world().gone = Some("h3".to_owned());
     let (file, facts, blocks) = (raid_file("rs-5-3"), facts(&[]), new_blocks(0, &[0, 1]));
     assert_eq!(maker.make(&fake, &file, &facts, 0, &blocks).await, Ok(Ok(())));
     let expected = [
         "reserve 2",
-        "rebuild 3@10.0.0.6:9866 default",
+        "rebuild 3@10.0.0.6:9866 4@10.0.0.7:9866 default one first",
         "cancel 7",
         "discard 2",
         "reserve 2",
-        "rebuild 3@10.0.0.6:9866 default",
-        "rebuild 4@10.0.0.7:9866 default",
+        "rebuild 3@10.0.0.6:9866 4@10.0.0.7:9866 default one first",
         "complete 2",
     ];
     assert_eq!(fake.world().log, expected);
@@ -338,7 +335,7 @@ async fn nothing_is_reserved_before_the_coordinator_has_started() {
 #[tokio::test]
 async fn files_of_failed_attempts_are_discarded() {
     let failed = || Err(RebuildError::Failed("repair 7: too few helpers".to_owned()));
-    let (maker, fake) = maker(held(FIRST), [UNCHECKED, failed(), failed()]);
+    let (maker, fake) = maker(held(FIRST), [failed(), failed()]);
     let (file, facts, blocks) = (raid_file("rs-5-3"), facts(&[]), new_blocks(0, &[0, 1]));
     let why =
         maker.make(&fake, &file, &facts, 0, &blocks).await.expect("HDFS answers").expect_err("it failed");
@@ -356,7 +353,7 @@ async fn blocks_that_need_tokens_are_left_to_the_jvm_where_helpers_push() {
     let why = maker.make(&fake, &file, &facts, 0, &blocks).await.expect("HDFS answers").expect_err("tokens");
     assert!(why.contains("block tokens"), "{why}");
     assert!(fake.world().described.is_empty());
-    fake.world().ends = [UNCHECKED, CHECKED].into();
+    fake.world().ends = [CHECKED].into();
     let maker = HelperParity { pushes: false, ..maker };
     assert_eq!(maker.make(&fake, &file, &facts, 0, &blocks).await, Ok(Ok(())), "the plug-in needs none");
 }
@@ -369,6 +366,17 @@ async fn a_file_that_has_changed_since_the_look_is_looked_at_again() {
     let trouble = maker.make(&fake, &file, &facts, 0, &blocks).await.expect_err("another stamp");
     assert!(matches!(trouble, Trouble::Refused { kind: Refusal::Changed, .. }), "{trouble}");
     assert!(fake.world().log.is_empty());
+}
+
+/// Its data blocks have one replica each, so data is lost with the next disk.
+#[tokio::test]
+async fn the_parity_of_a_file_with_single_replicas_does_not_wait_for_other_repairs() {
+    let (maker, fake) = maker(held(FIRST), [CHECKED]);
+    let (file, mut facts, blocks) = (raid_file("rs-5-3"), facts(&[]), new_blocks(0, &[0, 1]));
+    facts.source.as_mut().expect("a file").file.replication = 1;
+    assert_eq!(maker.make(&fake, &file, &facts, 0, &blocks).await, Ok(Ok(())));
+    let rebuilt = "rebuild 3@10.0.0.6:9866 4@10.0.0.7:9866 default one first before others";
+    assert_eq!(fake.world().log, ["reserve 2", rebuilt, "complete 2"]);
 }
 
 #[tokio::test]
