@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use hdfs_raid::{Codec, RaidPolicy, is_within};
+use hdfs_raid::{Codec, Goal, RaidPolicy, is_within};
 
 /// The most files that wait. One takes some 300 bytes.
 pub(crate) const MOST_WAITING: usize = 100_000;
@@ -45,8 +45,10 @@ pub(crate) enum Urgency {
 pub(crate) struct Encoding {
     /// The codec.
     pub codec: Codec,
-    /// The policy.
-    pub policy: RaidPolicy,
+    /// The policy, if one covers the files.
+    pub policy: Option<RaidPolicy>,
+    /// The desired state.
+    pub goal: Goal,
     /// The number of losses that the codec tolerates.
     pub tolerated: usize,
 }

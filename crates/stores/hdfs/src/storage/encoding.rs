@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Goal, Policies, is_within};
+use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Policies, is_within};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
@@ -23,7 +23,7 @@ use crate::raid::changes::now_ms;
 use crate::raid::choosing::{Encodings, not_renamed};
 use crate::raid::driving::{Driver, Errand, Outcome, Pace, Pending, TERM_BITS, term};
 use crate::raid::policy_file::PolicyFile;
-use crate::raid::schedule::{Ending, Hold, Limits, Schedule, Task, Urgency};
+use crate::raid::schedule::{Encoding, Ending, Hold, Limits, Schedule, Task, Urgency};
 use crate::raid::{RaidFile, RaidNameNode};
 
 /// The interval between two looks at the state of the work.
@@ -337,13 +337,10 @@ async fn find(
 
 /// Returns the work on a file.
 fn errand(task: &Task, term: u64) -> Errand {
-    let encoding = &task.encoding;
-    let (codec, policy) = (encoding.codec.clone(), encoding.policy.clone());
-    let goal =
-        Goal::Encoded { replication: policy.replication, parity_replication: policy.parity_replication };
-    let drive = Drive::new(codec.clone(), encoding.tolerated, goal, term);
+    let Encoding { codec, policy, goal, tolerated } = task.encoding.as_ref().clone();
+    let drive = Drive::new(codec.clone(), tolerated, goal, term);
     let (path, stray) = (task.path.clone(), task.stray.clone());
-    Errand { file: RaidFile { path, codec, policy: Some(policy), stray }, drive }
+    Errand { file: RaidFile { path, codec, policy, stray }, drive }
 }
 
 /// Returns how the work on a file has ended; `None` stands for work that was interrupted.

@@ -14,7 +14,8 @@ static ENCODING: LazyLock<Arc<Encoding>> = LazyLock::new(|| {
     let text = "[[policy]]\nname = \"p\"\npaths = [\"/\"]\ncodec = \"xor\"\n";
     let policies = hdfs_raid::Policies::parse(text).expect("policies");
     let policy = policies.policies()[0].clone();
-    Arc::new(Encoding { codec: policies.codec_of(&policy).clone(), policy, tolerated: 1 })
+    let (codec, goal) = (policies.codec_of(&policy).clone(), policy.goal());
+    Arc::new(Encoding { codec, policy: Some(policy), goal, tolerated: 1 })
 });
 
 fn task(path: &str, urgency: Urgency, modified_ms: u64) -> Task {
