@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{FoundBy, RepairState};
+use crate::{FileWorkKind, FoundBy, RepairState};
 
 /// A past event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -112,6 +112,21 @@ pub enum HistoryEvent {
         recorded: String,
         /// The digest of the rebuilt block.
         found: String,
+    },
+    /// The store's work on a file has ended, such as its encoding.
+    FileWorked {
+        /// The file.
+        file: String,
+        /// The kind of work.
+        work: FileWorkKind,
+        /// The file's length in bytes.
+        bytes: u64,
+        /// Duration of the work in milliseconds, since the last interruption.
+        took_ms: u64,
+        /// Who asked for the work, such as `policy warehouse`.
+        by: String,
+        /// Why the work failed; `null` if the file is in the desired state.
+        failure: Option<String>,
     },
     /// A repair was queued.
     RepairBegun {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use hdfs_raid::{DataNodes, End, Refusal, Stop, Waiting};
+use hdfs_raid::{DataNodes, End, Refusal, Stop};
 use serde_json::{Value, json};
 use stores::RaidNameNode;
 use stores::raid::{self, Driver, Errand, Outcome, ParityMaker, Unpaced};
@@ -70,14 +70,17 @@ fn text(outcome: &Outcome) -> String {
 }
 
 /// Returns the operator's next step; `None` if there is nothing to do.
-fn next_step(outcome: &Outcome) -> Option<&'static str> {
+fn next_step(outcome: &Outcome) -> Option<String> {
     match &outcome.result {
-        Ok(End::Superseded) => Some("let the other command end"),
-        Ok(End::Occupied { .. }) => Some(
-            "run `mend raid encode` on a folder that contains the renamed file too, which renames its parity; then again",
-        ),
+        Ok(End::Superseded) => Some("let the other command end".to_owned()),
+        Ok(End::Occupied { .. }) => {
+            let text = "run `mend raid encode` on a folder that contains the renamed file too, which renames its parity; \
+                        then again";
+            Some(text.to_owned())
+        }
         Ok(_) => None,
-        Err(stop) => Some(remedy(stop)),
+        Err(Stop::Stalled(waiting)) => Some(format!("{}, then run the command again", waiting.advice())),
+        Err(stop) => Some(remedy(stop).to_owned()),
     }
 }
 
@@ -97,15 +100,8 @@ fn remedy(stop: &Stop) -> &'static str {
         Stop::Refused { kind: Refusal::Changed, .. } => {
             "wait until no program changes the file any more, then run the command again"
         }
-        Stop::Refused { .. } | Stop::Unavailable(_) => {
+        Stop::Refused { .. } | Stop::Unavailable(_) | Stop::Stalled(_) => {
             "remove the cause that the message names, then run the command again: it continues there"
-        }
-        Stop::Stalled(Waiting::Repair) => {
-            "start the DataNodes with the missing blocks (`hdfs fsck PATH -files -blocks -locations`), then run the \
-             command again"
-        }
-        Stop::Stalled(_) => {
-            "check that DataNodes are in service and have room (`hdfs dfsadmin -report`), then run the command again"
         }
         Stop::WrongParity => {
             "a DataNode or this machine corrupts data: look for errors of memory and disks before you try again"
@@ -172,10 +168,12 @@ fn facts(outcome: &Outcome, wanted: &End) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use stores::raid::Deeds;
+
     use super::*;
 
     fn outcome(path: &str, result: Result<End, Stop>) -> Outcome {
-        Outcome { path: path.to_owned(), result }
+        Outcome { path: path.to_owned(), result, deeds: Deeds::default() }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::time::Duration;
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use codes::{BlockIndex, CodeSpec};
-use hdfs_raid::{Block, Facts, Fingerprint, Layout, MarkedFile, NewBlock, Note, Refusal, Trouble};
+use hdfs_raid::{Block, Facts, Fingerprint, Layout, MarkedFile, Member, NewBlock, Note, Refusal, Trouble};
 use repair::StripeId;
 use store_api::{DescribedBlock, DescribedStripe, LateRebuilder, Rebuild, RebuildError, Rebuilder, Rebuilt};
 use tokio::time::Instant;
@@ -155,6 +155,12 @@ impl ParityMaker for HelperParity {
             return Box::pin(std::future::ready(Ok(true)));
         }
         self.jvm.prove(file, facts, note, parity)
+    }
+
+    fn has_proof(&self, file: &RaidFile, facts: &Facts, parity: &[String]) -> bool {
+        let Some(prints) = prints(file, facts, parity) else { return false };
+        let proven = self.proven();
+        prints.iter().all(|print| proven.contains(print))
     }
 }
 
@@ -297,19 +303,7 @@ impl HelperParity {
 
     /// Whether all stripes of a file are proven, with the parity in these files of a draft. A proof is used once.
     fn take_proof(&self, file: &RaidFile, facts: &Facts, parity: &[String]) -> bool {
-        let (Ok(source), Ok(layout)) = (source(file, facts), layout(file, facts)) else { return false };
-        let drafts: BTreeMap<&str, &MarkedFile> = drafts_of(facts);
-        let parity: Vec<&Block> = parity
-            .iter()
-            .filter_map(|path| drafts.get(path.as_str()))
-            .flat_map(|it| &it.file.blocks)
-            .collect();
-        let prints = layout.stripes().enumerate().map(|(stripe, members)| {
-            let parity = parity.get(layout.parity_positions(stripe))?;
-            let data = members.iter().map(|member| &source.blocks[member.block]);
-            Some(Fingerprint::of(data.chain(parity.iter().copied())).to_string())
-        });
-        let Some(prints) = prints.collect::<Option<Vec<String>>>() else { return false };
+        let Some(prints) = prints(file, facts, parity) else { return false };
         let mut proven = self.proven();
         let are_proven = prints.iter().all(|print| proven.contains(print));
         prints.iter().for_each(|print| {
@@ -317,6 +311,20 @@ impl HelperParity {
         });
         are_proven
     }
+}
+
+/// Identifies the blocks of each stripe of a file, with the parity in these files of a draft.
+fn prints(file: &RaidFile, facts: &Facts, parity: &[String]) -> Option<Vec<String>> {
+    let (source, layout) = (source(file, facts).ok()?, layout(file, facts).ok()?);
+    let drafts = drafts_of(facts);
+    let parity = parity.iter().filter_map(|path| drafts.get(path.as_str()));
+    let parity: Vec<&Block> = parity.flat_map(|it| &it.file.blocks).collect();
+    let stripe = |(stripe, members): (usize, &[Member])| {
+        let parity = parity.get(layout.parity_positions(stripe))?;
+        let data = members.iter().map(|member| &source.blocks[member.block]);
+        Some(Fingerprint::of(data.chain(parity.iter().copied())).to_string())
+    };
+    layout.stripes().enumerate().map(stripe).collect()
 }
 
 fn text(error: impl fmt::Display) -> String {

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Policies, is_within};
+use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Pause, Policies, Stop, is_within};
+use store_api::{EncodedFiles, FileBacklog, FileWork, FileWorkKind, StoreChange};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
@@ -21,9 +22,9 @@ use crate::namenode::NameNodeSettings;
 use crate::raid::by_helpers::HelperParity;
 use crate::raid::changes::now_ms;
 use crate::raid::choosing::{Encodings, not_renamed};
-use crate::raid::driving::{Driver, Errand, Outcome, Pace, Pending, TERM_BITS, term};
+use crate::raid::driving::{Deeds, Driver, Errand, Outcome, Pace, Pending, TERM_BITS, term};
 use crate::raid::policy_file::PolicyFile;
-use crate::raid::schedule::{Encoding, Ending, Hold, Limits, Schedule, Task, Urgency};
+use crate::raid::schedule::{Amount, Encoding, Ending, Hold, Limits, Schedule, Task, Urgency};
 use crate::raid::{RaidFile, RaidNameNode};
 
 /// The interval between two looks at the state of the work.
@@ -81,7 +82,9 @@ struct Evaluation {
     list_at_ms: u64,
     /// Why the last listing failed.
     problem: Option<String>,
-    running: JoinSet<(String, Option<Outcome>)>,
+    running: JoinSet<(Task, Option<Outcome>)>,
+    /// The encoded files of the last full listing.
+    encoded: Option<EncodedFiles>,
 }
 
 /// The result of a listing.
@@ -90,6 +93,8 @@ struct Found {
     tasks: Vec<(String, Vec<Task>)>,
     /// The number of blocks on each DataNode.
     blocks: BTreeMap<String, u64>,
+    /// The files with valid parity.
+    encoded: EncodedFiles,
     is_full: bool,
     /// Whether a full listing has to decide about files.
     is_doubtful: bool,
@@ -149,12 +154,13 @@ impl Evaluation {
             list_at_ms: 0,
             problem: None,
             running: JoinSet::new(),
+            encoded: None,
         }
     }
 
     async fn step(&mut self, system: &Arc<HdfsSystem>) {
         self.read_policies();
-        self.take_ends();
+        self.take_ends(system);
         let hold = system.hold();
         self.take_listing().await;
         if let (Some(policies), false) = (self.file.policies().cloned(), matches!(hold, Hold::All(_))) {
@@ -180,15 +186,25 @@ impl Evaluation {
         }
         self.shared.schedule().forget();
         (self.listed_ms, self.list_at_ms, self.problem) = (None, 0, None);
+        self.encoded = None;
     }
 
-    /// Takes the ends of the work on files.
-    fn take_ends(&mut self) {
+    /// Takes the ends of the work on files, and reports them for the history.
+    fn take_ends(&mut self, system: &HdfsSystem) {
+        let mut works = Vec::new();
         while let Some(ended) = self.running.try_join_next() {
-            let (path, outcome) = ended.expect("no task panics or is cancelled");
-            let has_yielded = self.shared.yielded().remove(&path);
+            let (task, outcome) = ended.expect("no task panics or is cancelled");
+            let has_yielded = self.shared.yielded().remove(&task.path);
             let now_ms = now_ms();
-            self.shared.schedule().handle_end(&path, ending(outcome, has_yielded, now_ms), now_ms);
+            let deeds = outcome.as_ref().map(|outcome| outcome.deeds);
+            let ending = ending(outcome, has_yielded, now_ms);
+            let mut schedule = self.shared.schedule();
+            works
+                .extend(deeds.and_then(|deeds| work(&task, deeds, &ending, schedule.failure_of(&task.path))));
+            schedule.handle_end(&task.path, ending, now_ms);
+        }
+        if !works.is_empty() {
+            system.state().tell(works.into_iter().map(StoreChange::FileWorked).collect());
         }
     }
 
@@ -200,7 +216,7 @@ impl Evaluation {
         let ended = self.listing.take().expect("there is one").await;
         let found = ended.unwrap_or_else(|error| Err(error.to_string()));
         let now_ms = now_ms();
-        let Found { tasks, blocks, is_full, is_doubtful } = match found {
+        let Found { tasks, blocks, encoded, is_full, is_doubtful } = match found {
             Ok(found) => found,
             Err(why) => {
                 self.problem = Some(why);
@@ -213,6 +229,7 @@ impl Evaluation {
             schedule.take_listing(None, tasks.into_iter().flat_map(|(_, tasks)| tasks).collect());
             drop(schedule);
             self.driver.note_blocks(blocks);
+            self.encoded = Some(encoded);
             (self.listed_ms, self.list_at_ms, self.problem) = (Some(now_ms), now_ms + self.interval_ms, None);
         } else {
             tasks.into_iter().for_each(|(path, tasks)| schedule.take_listing(Some(&path), tasks));
@@ -262,9 +279,8 @@ impl Evaluation {
     fn start(&mut self, hold: &Hold) {
         loop {
             let Some(task) = self.shared.schedule().next(now_ms(), hold) else { return };
-            let (driver, path) = (Arc::clone(&self.driver), task.path.clone());
-            let errand = errand(&task, self.shared.term);
-            self.running.spawn(async move { (path, driver.drive(errand).await) });
+            let (driver, errand) = (Arc::clone(&self.driver), errand(&task, self.shared.term));
+            self.running.spawn(async move { (task, driver.drive(errand).await) });
         }
     }
 
@@ -285,6 +301,9 @@ impl Evaluation {
         let mut state = system.state();
         state.note_remarks(FINDER, remarks);
         state.note_troubles(FINDER, troubles);
+        let Amount { files, bytes } = backlog.total();
+        let (failed, encoded) = (backlog.failed.len() as u64, self.encoded);
+        state.note_file_backlog(FileBacklog { files, bytes, failed, encoded });
     }
 }
 
@@ -300,6 +319,7 @@ async fn find(
 ) -> Result<Found, String> {
     let missing = namenode.missing(&paths).await.map_err(|error| error.to_string())?;
     let (mut tasks, mut blocks, mut is_doubtful) = (Vec::new(), BTreeMap::<String, u64>::new(), false);
+    let mut encoded = EncodedFiles::default();
     for path in paths {
         if missing.contains(&path) {
             tasks.push((path, Vec::new()));
@@ -323,16 +343,20 @@ async fn find(
             let is_covered = |path: &str| covered.iter().any(|folder| is_within(path, folder));
             let tasks = encodings.tasks(&survey, &listing, is_covered);
             let (tasks, is_less) = if is_full { (tasks, false) } else { not_renamed(tasks, &listing) };
-            (tasks, is_less, DataNodes::of(&listing).blocks())
+            (tasks, is_less, DataNodes::of(&listing).blocks(), survey.saving())
         };
-        let (found, is_less, on_nodes) = spawn_blocking(survey).await.map_err(|error| error.to_string())?;
+        let (found, is_less, on_nodes, saving) =
+            spawn_blocking(survey).await.map_err(|error| error.to_string())?;
         tasks.push((path, found));
         is_doubtful |= is_less;
+        encoded.files += saving.files;
+        encoded.bytes += saving.bytes;
+        encoded.saved_bytes += saving.before as i64 - saving.after as i64;
         for (address, count) in on_nodes {
             *blocks.entry(address).or_default() += count;
         }
     }
-    Ok(Found { tasks, blocks, is_full, is_doubtful })
+    Ok(Found { tasks, blocks, encoded, is_full, is_doubtful })
 }
 
 /// Returns the work on a file.
@@ -358,9 +382,29 @@ fn ending(outcome: Option<Outcome>, has_yielded: bool, now_ms: u64) -> Ending {
         Ok(End::Unfit(why)) => later(UNFIT_MS, &why.to_string()),
         Ok(End::Superseded) => others(),
         Ok(end) => Ending::Failed(end.to_string()),
+        Err(stop @ Stop::Stalled(waiting)) => Ending::Failed(format!("{stop}; {}", waiting.advice())),
         // While HDFS does not answer at all, files are held. Here, only the calls for this file have failed.
         Err(stop) => Ending::Failed(stop.to_string()),
     }
+}
+
+/// Returns the end of the work on a file for the history; `None` if nothing was done, or if the file failed before for the
+/// same reason.
+fn work(task: &Task, deeds: Deeds, ending: &Ending, failed_before: Option<&str>) -> Option<FileWork> {
+    let failure = match ending {
+        Ending::Done if deeds.has_changed => None,
+        Ending::Failed(why) if failed_before != Some(why.as_str()) => Some(why.clone()),
+        Ending::Done | Ending::Failed(_) | Ending::Held | Ending::Later { .. } => return None,
+    };
+    let kind = match () {
+        () if deeds.is_undo => FileWorkKind::Undo,
+        () if deeds.has_encoded || failure.is_some() => FileWorkKind::Encode,
+        () => FileWorkKind::Adjust,
+    };
+    let policy = task.encoding.policy.as_ref();
+    let by = policy.map_or_else(|| "the coordinator".to_owned(), |policy| format!("policy {}", policy.name));
+    let Deeds { bytes, took_ms, .. } = deeds;
+    Some(FileWork { file: task.path.clone(), kind, bytes, took_ms, by, failure })
 }
 
 /// Whether another program is making parity in a draft. `ours` is the term with which this program has begun, and `own`
@@ -426,18 +470,26 @@ impl Pace for Shared {
     fn note_moved(&self, bytes: u64) {
         self.schedule().note_moved(bytes, now_ms());
     }
+
+    fn is_urgent(&self, path: &str, is_lowered: bool) -> bool {
+        is_lowered || self.schedule().urgency_of(path) == Some(Urgency::Unsafe)
+    }
+
+    fn note_wait(&self, path: &str, why: Option<&Pause>) {
+        self.schedule().note_wait(path, why, now_ms());
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{DraftName, File, MarkedFile, Marks, Refusal, Stop, Storing, Trouble, Waiting};
+    use hdfs_raid::{DraftName, File, Goal, MarkedFile, Marks, Refusal, Storing, Trouble, Waiting};
 
     use super::*;
 
     const NOW_MS: u64 = 1 << 41;
 
     fn outcome(result: Result<End, Stop>) -> Option<Outcome> {
-        Some(Outcome { path: "/a".to_owned(), result })
+        Some(Outcome { path: "/a".to_owned(), result, deeds: Deeds::default() })
     }
 
     #[test]
@@ -464,7 +516,55 @@ mod tests {
         assert!(matches!(unanswered, Ending::Failed(why) if why.contains("the JVM has exited")));
         let full = Stop::Refused { action: None, kind: Refusal::Space, text: "full".to_owned() };
         assert_eq!(stop(full), Ending::Failed("look at the file: full".to_owned()));
-        assert!(matches!(stop(Stop::Stalled(Waiting::Repair)), Ending::Failed(_)));
+        let stalled = stop(Stop::Stalled(Waiting::Replicas));
+        assert!(
+            matches!(&stalled, Ending::Failed(why) if why.contains("dfs.namenode.replication.max-streams")),
+            "{stalled:?}"
+        );
+    }
+
+    #[test]
+    fn the_history_names_the_policy_and_what_was_done() {
+        let policies = Policies::parse("[[policy]]\nname = \"p\"\npaths = [\"/\"]\ncodec = \"xor\"\n")
+            .expect("policies");
+        let (policy, codec) = (policies.policies()[0].clone(), policies.codec("xor").expect("it is known"));
+        let encoding = |policy: Option<hdfs_raid::RaidPolicy>| Encoding {
+            codec: codec.clone(),
+            goal: Goal::Protected,
+            policy,
+            tolerated: 1,
+        };
+        let task = |policy| Task {
+            path: "/a".to_owned(),
+            bytes: 7,
+            modified_ms: 1,
+            urgency: Urgency::New,
+            encoding: Arc::new(encoding(policy)),
+            stray: None,
+        };
+        let own = task(Some(policy));
+        let deeds = |has_changed, has_encoded| Deeds {
+            bytes: 7,
+            took_ms: 9,
+            has_changed,
+            has_encoded,
+            is_undo: false,
+        };
+        let told = |task: &Task, deeds, ending: &Ending, before: Option<&str>| {
+            work(task, deeds, ending, before).map(|work| (work.kind, work.by, work.failure))
+        };
+        let done = Some((FileWorkKind::Encode, "policy p".to_owned(), None));
+        assert_eq!(told(&own, deeds(true, true), &Ending::Done, Some("full")), done);
+        assert_eq!(told(&own, deeds(false, false), &Ending::Done, None), None, "it was encoded already");
+        let renamed = Some((FileWorkKind::Adjust, "the coordinator".to_owned(), None));
+        assert_eq!(told(&task(None), deeds(true, false), &Ending::Done, None), renamed);
+        let undone = Deeds { is_undo: true, ..deeds(true, false) };
+        assert_eq!(told(&own, undone, &Ending::Done, None).map(|it| it.0), Some(FileWorkKind::Undo));
+        let full = Ending::Failed("full".to_owned());
+        let failed = Some((FileWorkKind::Encode, "policy p".to_owned(), Some("full".to_owned())));
+        assert_eq!(told(&own, deeds(false, false), &full, Some("busy")), failed);
+        assert_eq!(told(&own, deeds(false, false), &full, Some("full")), None, "it is known");
+        assert_eq!(told(&own, deeds(true, true), &Ending::Held, None), None);
     }
 
     #[test]
