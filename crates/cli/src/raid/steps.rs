@@ -335,8 +335,12 @@ other files:
         let (has_work, needs_attention, reason) = judged(&stale, &without, Direction::Encode);
         assert_eq!((has_work, needs_attention), (false, true), "{reason}");
         assert_eq!(reason, "its parity is stale, and no policy of codec xor covers it: undo its encoding");
-        // With its replicas, it has lost nothing.
+        // HDFS has not created the replicas yet.
         stale.files[0].replication = 3;
+        assert!(judged(&stale, &without, Direction::Encode).1);
+        // With its replicas, it has lost nothing.
+        let replicas = || [0, 1, 2].map(NodeIndex).to_vec();
+        stale.files[0].blocks.iter_mut().for_each(|block| block.replicas = replicas());
         assert!(!judged(&stale, &without, Direction::Encode).1);
         // An intact file is protected by its parity.
         assert!(!judged(&encoded(0), &without, Direction::Encode).1);

@@ -358,7 +358,7 @@ impl<'a> Surveyor<'a> {
         encoding: Encoding<'a>,
         held: Option<Exclusion>,
     ) -> Unit {
-        let health = Health::without_parity(&[file]);
+        let health = Health::behind_stale_parity(&[file]);
         let (protection, why) = self.listing.notes.irregular(file, parity);
         let state = match health.unprotected {
             0 => State::Stale(why),
@@ -482,7 +482,7 @@ impl<'a> Surveyor<'a> {
             _ => None,
         };
         if let Some(why) = stale {
-            let health = Health::without_parity(&source.files);
+            let health = Health::behind_stale_parity(&source.files);
             let (state, stripes) = match health.unprotected {
                 0 if is_held || encoding.is_stray => (State::Stale(why), Vec::new()),
                 0 => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),

@@ -196,7 +196,9 @@ impl Evaluation {
             let (task, outcome) = ended.expect("no task panics or is cancelled");
             let has_yielded = self.shared.yielded().remove(&task.path);
             let now_ms = now_ms();
-            let deeds = outcome.as_ref().map(|outcome| outcome.deeds);
+            // A file that was deleted meanwhile was not encoded.
+            let has_file = |outcome: &&Outcome| outcome.result != Ok(End::SourceMissing);
+            let deeds = outcome.as_ref().filter(has_file).map(|outcome| outcome.deeds);
             let ending = ending(outcome, has_yielded, now_ms);
             let mut schedule = self.shared.schedule();
             works
@@ -382,9 +384,11 @@ fn ending(outcome: Option<Outcome>, has_yielded: bool, now_ms: u64) -> Ending {
         Ok(End::Unfit(why)) => later(UNFIT_MS, &why.to_string()),
         Ok(End::Superseded) => others(),
         Ok(end) => Ending::Failed(end.to_string()),
-        Err(stop @ Stop::Stalled(waiting)) => Ending::Failed(format!("{stop}; {}", waiting.advice())),
         // While HDFS does not answer at all, files are held. Here, only the calls for this file have failed.
-        Err(stop) => Ending::Failed(stop.to_string()),
+        Err(stop) => match &stop {
+            Stop::Stalled(waiting) => Ending::Failed(format!("{stop}; {}", waiting.advice())),
+            _ => Ending::Failed(stop.to_string()),
+        },
     }
 }
 
