@@ -21,7 +21,7 @@ use super::{RaidFile, RaidNameNode};
 
 /// The most files whose blocks are read or written at the same time, and the most urgent ones besides.
 const DATA_AT_ONCE: usize = 2;
-/// The number of bits of a term that contain the process number.
+/// The number of bits of a term that contain the process number, or identify the coordinator's cluster.
 pub(crate) const TERM_BITS: u32 = 20;
 /// DataNodes with about as many blocks are equally good places for new ones: the choice among them is random.
 const ABOUT: u64 = 4;
@@ -166,8 +166,18 @@ struct Worker<'a> {
 
 /// Returns a term that no other process has: the time in milliseconds, and bits of the process number.
 pub fn term() -> u64 {
-    let process = u64::from(std::process::id());
-    (now_ms() << TERM_BITS) | (process & ((1 << TERM_BITS) - 1))
+    term_of(u64::from(std::process::id()))
+}
+
+/// Returns the term of a program that begins now: the time in milliseconds, and bits of a number that identifies the
+/// program.
+pub(crate) fn term_of(owner: u64) -> u64 {
+    (now_ms() << TERM_BITS) | owner_of(owner)
+}
+
+/// Returns the bits of a term that identify the program.
+pub(crate) fn owner_of(term: u64) -> u64 {
+    term & ((1 << TERM_BITS) - 1)
 }
 
 impl fmt::Debug for Driver {

@@ -22,7 +22,7 @@ use crate::namenode::NameNodeSettings;
 use crate::raid::by_helpers::HelperParity;
 use crate::raid::changes::now_ms;
 use crate::raid::choosing::{Encodings, not_renamed};
-use crate::raid::driving::{Deeds, Driver, Errand, Outcome, Pace, Pending, TERM_BITS, term};
+use crate::raid::driving::{Deeds, Driver, Errand, Outcome, Pace, Pending, TERM_BITS, owner_of, term_of};
 use crate::raid::policy_file::PolicyFile;
 use crate::raid::schedule::{Amount, Encoding, Ending, Hold, Limits, Schedule, Task, Urgency};
 use crate::raid::{RaidFile, RaidNameNode};
@@ -55,6 +55,8 @@ pub struct EncodingSettings {
     pub files_at_once: usize,
     /// The time between two listings of the policies' folders.
     pub interval: Duration,
+    /// A number that identifies the cluster, by which a coordinator knows the drafts of those before it.
+    pub owner: u64,
 }
 
 /// The state that this task shares with the work on files.
@@ -138,7 +140,8 @@ impl Evaluation {
         let limits = Limits { files_at_once: settings.files_at_once, rate: settings.rate };
         let schedule = Mutex::new(Schedule::new(limits));
         let (is_stopped, yielded) = (AtomicBool::new(true), Mutex::default());
-        let shared = Arc::new(Shared { storage, schedule, is_stopped, yielded, term: term() });
+        let term = term_of(settings.owner);
+        let shared = Arc::new(Shared { storage, schedule, is_stopped, yielded, term });
         let tell = |path: &str, what: &dyn std::fmt::Display| tracing::debug!("{path}: {what}");
         let driver = Driver::new(namenode.clone(), Arc::clone(&shared) as Arc<dyn Pace>, tell);
         let driver = driver.with_maker(Arc::new(maker));
@@ -413,11 +416,13 @@ fn work(task: &Task, deeds: Deeds, ending: &Ending, failed_before: Option<&str>)
 
 /// Whether another program is making parity in a draft. `ours` is the term with which this program has begun, and `own`
 /// that of the work on the file. It is higher than `ours` if the draft was taken over from a program that began later.
+/// A former coordinator of the same cluster is no other program: it has stopped, or the next look at its term stops it.
 fn is_of_others(draft: &Draft, ours: u64, own: Option<u64>, now_ms: u64) -> bool {
-    if own == Some(draft.name.term) {
+    let term = draft.name.term;
+    if own == Some(term) || owner_of(term) == owner_of(ours) {
         return false;
     }
-    let begun_ms = draft.name.term >> TERM_BITS;
+    let begun_ms = term >> TERM_BITS;
     let changed_ms = draft.files.iter().map(|file| file.file.modified_ms).max().unwrap_or(0);
     begun_ms != ours >> TERM_BITS && begun_ms.max(changed_ms).saturating_add(ABANDONED_MS) > now_ms
 }
@@ -599,6 +604,9 @@ mod tests {
         let written_ms = NOW_MS + ABANDONED_MS;
         assert!(is_of_others(&draft(others, Some(written_ms)), written_ms + 1000));
         assert!(!is_of_others(&draft(1, Some(0)), NOW_MS), "an old term is no time");
+        // A coordinator of the same cluster was killed a moment ago.
+        let former = (NOW_MS - 5000) << TERM_BITS | 77;
+        assert!(!is_of_others(&draft(former, Some(NOW_MS)), NOW_MS + 1000));
         // A draft that the work has taken over from a command, and in which it writes.
         let taken_over = draft(others + 1, Some(written_ms));
         assert!(is_taken_over(&taken_over, written_ms + 1000, others + 1));
