@@ -241,7 +241,7 @@ fn repairs(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
     durations(writer, "mend_repair_duration_seconds", help, &totals.durations)
 }
 
-/// Writes the metrics of work that the store does on files by itself.
+/// Writes the metrics of the store's work on files.
 fn files(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
     let works = |kind: FileWorkKind| metrics.totals.file_works.get(&kind).copied().unwrap_or_default();
     let of = |kind: FileWorkKind| ("work", kind.name().to_owned());

@@ -48,7 +48,7 @@ pub struct Metrics {
     pub catalog: CatalogMetrics,
     /// The loss of blocks.
     pub loss: LossMetrics,
-    /// The files on which the store works by itself; `None` if it does not.
+    /// The files on which the store works; `None` if it does not.
     pub file_backlog: Option<FileBacklog>,
 }
 
