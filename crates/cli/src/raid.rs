@@ -8,6 +8,7 @@ mod findings;
 mod fsck;
 mod outcomes;
 mod rebuilding;
+mod reports;
 mod status;
 mod steps;
 

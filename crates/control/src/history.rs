@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::Value;
 use store_api::FileWork;
-use views::{FileWorkKind, HistoryEntry, HistoryEvent, RepairReason, RepairState};
+use views::{FileWorkKind, FileWorkReport, HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
 use crate::counts::count;
 use crate::nodes::Nodes;
@@ -23,6 +23,8 @@ pub(crate) const KEPT_FILE_BYTES: usize = KEPT_BYTES / 4;
 /// A helper that was lost this often, each time within [`FLAPPING_MS`] of the time before, is lost again and again.
 const FLAPPING_LOSSES: u64 = 3;
 pub(crate) const FLAPPING_MS: u64 = 3_600_000;
+/// The most bytes of a text from a client that are recorded.
+const MOST_TEXT_BYTES: usize = 4096;
 /// The prefix of the record keys of entries; the entry's number follows.
 const PREFIX: &str = "history/";
 
@@ -169,6 +171,19 @@ pub(crate) fn worked(work: FileWork) -> HistoryEvent {
         store_api::FileWorkKind::Undo => FileWorkKind::Undo,
     };
     HistoryEvent::FileWorked { file, work, bytes, took_ms, by, failure }
+}
+
+/// Returns the event for a command's work on a file that has ended. `member` has run the command.
+pub(crate) fn reported(report: FileWorkReport, member: &str) -> HistoryEvent {
+    let FileWorkReport { file, work, bytes, took_ms, failure } = report;
+    let (file, failure) = (bounded(file), failure.map(bounded));
+    HistoryEvent::FileWorked { file, work, bytes, took_ms, by: format!("a command of {member}"), failure }
+}
+
+/// Returns the beginning of a text that a client has sent, if it is long.
+fn bounded(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MOST_TEXT_BYTES));
+    text
 }
 
 fn is_file_work(entry: &HistoryEntry) -> bool {

@@ -173,6 +173,22 @@ pub enum HistoryEvent {
     },
 }
 
+/// The end of a command's work on a file of the store, for the history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileWorkReport {
+    /// The file. At most 4096 bytes are kept.
+    pub file: String,
+    /// The kind of work.
+    pub work: FileWorkKind,
+    /// The file's length in bytes.
+    pub bytes: u64,
+    /// Duration of the work in milliseconds.
+    pub took_ms: u64,
+    /// Why the work failed; absent if the file is in the desired state. At most 4096 bytes are kept.
+    #[serde(default)]
+    pub failure: Option<String>,
+}
+
 /// A reason why stripes of a repair were not repaired, with all stripes that failed for this reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RepairReason {

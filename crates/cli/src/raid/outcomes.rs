@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use stores::RaidNameNode;
 use stores::raid::{self, Driver, Errand, Outcome, ParityMaker, Unpaced};
 
+use super::reports::Reports;
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure, say};
 use crate::format::{count, printable};
@@ -18,7 +19,7 @@ use crate::interrupt::interrupted;
 const FILES_AT_ONCE: usize = 8;
 
 /// Carries out the calls for all files. `maker` makes the parity; without one, the JVM does. `nodes` counts the blocks of
-/// the whole listing.
+/// the whole listing. `reports` take the ends.
 ///
 /// # Errors
 /// [`Failure`] if the user interrupts the command. Failures of single files are outcomes.
@@ -27,6 +28,7 @@ pub async fn carry_out(
     maker: Option<Arc<dyn ParityMaker>>,
     nodes: &DataNodes,
     errands: Vec<Errand>,
+    reports: Reports,
 ) -> Result<Vec<Outcome>, Failure> {
     let driver = Driver::new(namenode, Arc::new(Unpaced), |path, what| tell(path, what));
     let driver = match maker {
@@ -35,10 +37,15 @@ pub async fn carry_out(
     };
     driver.note_blocks(nodes.blocks());
     let (all, mut outcomes) = (errands.len(), Vec::new());
+    let take = |outcome: Outcome| {
+        reports.note(&outcome);
+        outcomes.push(outcome);
+    };
     let is_interrupted = tokio::select! {
-        () = raid::drive_all(Arc::new(driver), errands, FILES_AT_ONCE, |outcome| outcomes.push(outcome)) => false,
+        () = raid::drive_all(Arc::new(driver), errands, FILES_AT_ONCE, take) => false,
         () = interrupted() => true,
     };
+    reports.finish().await;
     if is_interrupted {
         return Err(Failure::interrupted(format!(
             "{} of {} finished; the others have their former replicas, or parity that was checked",

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use client::Client;
 use cluster::Cluster;
 use hdfs_raid::{
     Candidate, Codec, DataNodes, Direction, Drive, End, Exclusion, FactFinder, Listing, Next, Policies,
@@ -15,6 +16,7 @@ use stores::{RaidFile, RaidNameNode};
 
 use super::encoder::Encoder;
 use super::findings::listed;
+use super::reports::Reports;
 use super::{RaidStepsArgs, now_ms, outcomes, policies};
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
@@ -29,11 +31,12 @@ struct Forecast<'a> {
     needs_attention: bool,
 }
 
-/// Implements `mend raid encode` and `mend raid undo`. `is_detailed` prints the reasons of all other files.
+/// Implements `mend raid encode` and `mend raid undo`. The coordinator records the results. `is_detailed` prints the reasons of all other files.
 pub async fn steps(
     cluster: &Cluster,
     args: &RaidStepsArgs,
     (direction, encoder): (Direction, Encoder),
+    client: Option<Client>,
     is_detailed: bool,
 ) -> Result<Answer, Failure> {
     let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
@@ -61,7 +64,7 @@ pub async fn steps(
         Direction::Undo => End::Plain,
     };
     let maker = encoder.maker(cluster, &namenode)?;
-    let done = outcomes::carry_out(namenode, maker, &nodes, errands).await?;
+    let done = outcomes::carry_out(namenode, maker, &nodes, errands, Reports::new(client)).await?;
     let answer = outcomes::answer(&done, &wanted, &others_text, &others_facts);
     Ok(if needs_attention { answer.or_exit(Exit::Failed) } else { answer })
 }

@@ -74,6 +74,26 @@ fn work_on_files_that_the_store_reports_is_in_the_history_and_the_metrics() {
 }
 
 #[test]
+fn a_command_reports_its_work_and_the_history_names_who_has_run_it() {
+    let mut cluster = TestCluster::new(4);
+    let report = views::FileWorkReport {
+        file: "/a".to_owned(),
+        work: views::FileWorkKind::Undo,
+        bytes: 7,
+        took_ms: 9,
+        failure: Some("é".repeat(4096)),
+    };
+    cluster.ask(|reply| ClusterCommand::NoteFileWork(report, "admin ada".to_owned(), reply)).unwrap();
+    let entries: Vec<HistoryEntry> =
+        cluster.ask(|reply| ClusterCommand::History(0, usize::MAX, reply)).unwrap();
+    let Some(HistoryEvent::FileWorked { by, failure, .. }) = entries.last().map(|entry| &entry.what) else {
+        panic!("{entries:?}")
+    };
+    assert_eq!((by.as_str(), failure.as_ref().map(String::len)), ("a command of admin ada", Some(4096)));
+    assert_eq!(cluster.metrics().totals.file_works[&views::FileWorkKind::Undo].failed, 1);
+}
+
+#[test]
 fn rebuilt_bytes_do_not_decrease_when_a_repair_is_cancelled() {
     let mut cluster = TestCluster::new(6);
     let file = cluster.put("f", 1);

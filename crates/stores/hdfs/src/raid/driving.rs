@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hdfs_raid::{Action, Drive, End, Facts, Goal, NewBlock, Note, Order, Pause, Stop, Trouble};
+use store_api::FileWorkKind;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -59,6 +60,17 @@ pub struct Deeds {
     pub has_encoded: bool,
     /// Whether the encoding was to be undone.
     pub is_undo: bool,
+}
+
+impl Deeds {
+    /// Returns the kind of work, for the history.
+    pub fn kind(&self, has_failed: bool) -> FileWorkKind {
+        match () {
+            () if self.is_undo => FileWorkKind::Undo,
+            () if self.has_encoded || has_failed => FileWorkKind::Encode,
+            () => FileWorkKind::Adjust,
+        }
+    }
 }
 
 /// The pending result of a [`ParityMaker`] or a [`Pace`].

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Pause, Policies, Stop, is_within};
-use store_api::{EncodedFiles, FileBacklog, FileWork, FileWorkKind, StoreChange};
+use store_api::{EncodedFiles, FileBacklog, FileWork, StoreChange};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
@@ -403,11 +403,7 @@ fn work(task: &Task, deeds: Deeds, ending: &Ending, failed_before: Option<&str>)
         Ending::Failed(why) if failed_before != Some(why.as_str()) => Some(why.clone()),
         Ending::Done | Ending::Failed(_) | Ending::Held | Ending::Later { .. } => return None,
     };
-    let kind = match () {
-        () if deeds.is_undo => FileWorkKind::Undo,
-        () if deeds.has_encoded || failure.is_some() => FileWorkKind::Encode,
-        () => FileWorkKind::Adjust,
-    };
+    let kind = deeds.kind(failure.is_some());
     let policy = task.encoding.policy.as_ref();
     let by = policy.map_or_else(|| "the coordinator".to_owned(), |policy| format!("policy {}", policy.name));
     let Deeds { bytes, took_ms, .. } = deeds;
@@ -491,6 +487,8 @@ impl Pace for Shared {
 
 #[cfg(test)]
 mod tests {
+    use store_api::FileWorkKind;
+
     use hdfs_raid::{DraftName, File, Goal, MarkedFile, Marks, Refusal, Storing, Trouble, Waiting};
 
     use super::*;
