@@ -29,6 +29,17 @@ pub fn a_quota(world: &mut World) {
     let said = finish(&mend, "encode", "/quota", &policy);
     assert!(!said.contains("encode stripe"), "its parity is kept: {said}");
     assert_encoded(world, FILE);
+    let entries = mend.ask(&["history", "--last", "1000"]).expect("an answer");
+    let entries = entries.as_array().expect("a list").iter().filter(|entry| entry["file"] == FILE);
+    let told: Vec<(bool, bool)> = entries
+        .map(|entry| {
+            let by = entry["by"].as_str().is_some_and(|by| by.starts_with("a command of "));
+            let is_quota = entry["failure"].as_str().is_some_and(|why| why.contains("quota"));
+            assert!(entry["work"] == "encode" && by, "{entry}");
+            (is_quota, entry["failure"].is_null())
+        })
+        .collect();
+    assert_eq!(told, [(true, false), (false, true)], "the failure, then the encoding");
     clean_up(world, &["/quota"]);
 }
 
