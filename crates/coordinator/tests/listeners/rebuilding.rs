@@ -1,9 +1,10 @@
 //! Tests that a store has helpers rebuild blocks through the coordinator in the same process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use repair::{BlockId, StripeId};
+use serde_json::json;
 use store_api::{
     Catalog, CatalogError, DescribedBlock, DescribedStripe, Done, LateRebuilder, Rebuild, RebuildError,
     Rebuilder, Storage, StoreError, StorePolicy, StripeRecord, StripeWrite, Term,
@@ -69,10 +70,11 @@ async fn a_store_reaches_the_helpers_through_its_coordinator() {
     let admin = Role::default_client();
     let (code, described) = running.http(&admin, "GET", "/v1/stripes/group", "").await;
     assert_eq!((code, described["code"].as_str()), (200, Some("xor-3-2")), "{described}");
-    let unnamed = Rebuild { stripe: stripe("h1").stripe, homes: BTreeMap::new(), scheme: None };
-    let refused = rebuilder.begin(&unnamed).await.expect_err("nobody receives the blocks");
+    let homes = serde_json::from_value(json!({ "1": "h1" })).expect("an index with a helper");
+    let intact = Rebuild { stripe: stripe("h1").stripe, homes, scheme: None };
+    let refused = rebuilder.begin(&intact).await.expect_err("this block is not lost");
     assert!(
-        matches!(&refused, RebuildError::Refused(why) if why.contains("name each lost block")),
+        matches!(&refused, RebuildError::Refused(why) if why.contains("foreign-1 is not lost")),
         "{refused}"
     );
 

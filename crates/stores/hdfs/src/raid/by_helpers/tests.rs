@@ -262,7 +262,9 @@ async fn a_file_is_proven_once_if_the_checks_of_all_its_stripes_hold() {
             .expect("HDFS answers")
             .expect("made");
         let (after, paths) = made(&fake.world().described);
+        assert_eq!(maker.has_proof(&file, &after, &paths), is_proven, "the check costs nothing");
         assert_eq!(maker.take_proof(&file, &after, &paths), is_proven);
+        assert!(!maker.has_proof(&file, &after, &paths));
         assert!(!maker.take_proof(&file, &after, &paths), "a second proof is made by the JVM");
     }
 }
