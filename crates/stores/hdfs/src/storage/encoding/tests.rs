@@ -1,8 +1,7 @@
 //! Tests of the ends of work on files: for the schedule, for the history, and for drafts of others.
 
-use store_api::FileWorkKind;
-
 use hdfs_raid::{DraftName, File, Goal, MarkedFile, Marks, Refusal, Storing, Trouble, Waiting};
+use store_api::FileWorkKind;
 
 use super::*;
 
