@@ -30,9 +30,10 @@ pub fn by_the_coordinator(world: &mut World) {
     await_remark(&mend, "encoding by policies: nothing to do");
     world.assert_files();
 
+    append(world, &mend, BLOCK);
+    await_missing_replicas(&mend);
     // HDFS makes the replicas of a file whose parity is stale, so for this it must be allowed to.
     world.restart_namenode_with(&ALWAYS);
-    append(world, &mend, BLOCK);
     await_encoded(world, FILE, 11);
     await_remark(&mend, "encoding by policies: nothing to do");
     assert!(holders(world, PARITY).len() == 8, "two stripes have eight parity blocks");
@@ -81,6 +82,16 @@ pub fn await_encoded(world: &mut World, path: &str, blocks: usize) {
         !world.cluster.console().exists(&format!("/tmp/raidrs{path}")),
         "nothing is left of the encoding"
     );
+}
+
+/// Waits until the status names the file: Mend has raised its replication, and this HDFS creates no replicas.
+fn await_missing_replicas(mend: &Mend) {
+    eventually_within(LIMIT, "the file without its replicas to be named", || {
+        let status = mend.ask(&["raid", "status", "/steady"])?;
+        let file = status["files"].as_array()?.iter().find(|file| file["path"] == FILE)?;
+        let why = file["missing_replicas"].as_str()?;
+        (why.contains("dfs.namenode.replication.max-streams") && status["severity"] != "ok").then_some(())
+    });
 }
 
 pub fn await_remark(mend: &Mend, remark: &str) {
