@@ -7,6 +7,7 @@ pub(crate) mod choosing;
 mod drafts;
 pub(crate) mod driving;
 pub(crate) mod policy_file;
+mod proofs;
 pub(crate) mod schedule;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 use super::changes::{layout, refused, source};
 use super::drafts::{Drafts, Held};
 use super::driving::{ParityMaker, Pending};
+use super::proofs::Proofs;
 use super::{RaidFile, RaidNameNode};
 use crate::Hdfs;
 use crate::blocks::ReplicaName;
@@ -41,8 +42,6 @@ const ATTEMPTS: usize = 2;
 const REPAIR_LIMIT: Duration = Duration::from_secs(500);
 /// The interval between checks whether all helpers of a repair are still connected.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The maximum number of stripes whose proofs are remembered. Further ones are proven by the JVM.
-const MOST_PROVEN: usize = 65_536;
 
 /// Takes news about a file: its path, and the news.
 type Teller = dyn Fn(&str, &dyn fmt::Display) + Send + Sync;
@@ -58,8 +57,7 @@ pub struct HelperParity {
     pushes: bool,
     scheme: Option<String>,
     is_required: bool,
-    /// The stripes whose blocks, data and parity, were found to satisfy all parity equations.
-    proven: Mutex<BTreeSet<String>>,
+    proven: Mutex<Proofs>,
 }
 
 impl fmt::Debug for HelperParity {
@@ -120,7 +118,7 @@ impl HelperParity {
         self.names.get(address).map_or(address, String::as_str)
     }
 
-    fn proven(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn proven(&self) -> MutexGuard<'_, Proofs> {
         self.proven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,9 +156,7 @@ impl ParityMaker for HelperParity {
     }
 
     fn has_proof(&self, file: &RaidFile, facts: &Facts, parity: &[String]) -> bool {
-        let Some(prints) = prints(file, facts, parity) else { return false };
-        let proven = self.proven();
-        prints.iter().all(|print| proven.contains(print))
+        prints(file, facts, parity).is_some_and(|prints| self.proven().contain(&prints))
     }
 }
 
@@ -259,9 +255,8 @@ impl HelperParity {
             last = self.rebuild(&stripe, homes).await?;
         }
         drafts.complete(task.block_bytes, &reserved).await.map_err(text)?;
-        let mut proven = self.proven();
-        if last.is_checked && task.is_proven_by_check() && proven.len() < MOST_PROVEN {
-            proven.insert(task.print_with(&reserved));
+        if last.is_checked && task.is_proven_by_check() {
+            self.proven().insert(task.print_with(&reserved));
         }
         Ok(())
     }
@@ -303,13 +298,7 @@ impl HelperParity {
 
     /// Whether all stripes of a file are proven, with the parity in these files of a draft. A proof is used once.
     fn take_proof(&self, file: &RaidFile, facts: &Facts, parity: &[String]) -> bool {
-        let Some(prints) = prints(file, facts, parity) else { return false };
-        let mut proven = self.proven();
-        let are_proven = prints.iter().all(|print| proven.contains(print));
-        prints.iter().for_each(|print| {
-            proven.remove(print);
-        });
-        are_proven
+        prints(file, facts, parity).is_some_and(|prints| self.proven().take(&prints))
     }
 }
 
