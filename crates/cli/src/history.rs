@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::time::{Duration, UNIX_EPOCH};
 
-use client::{AuditEntry, AuditedRequest, Client, HistoryEntry, HistoryEvent, natural};
+use client::{AuditEntry, AuditedRequest, Client, FileWorkKind, HistoryEntry, HistoryEvent, natural};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -96,6 +96,20 @@ fn event_text(event: &HistoryEvent) -> String {
             "the recorded digest of block {block} was wrong ({recorded}) and was replaced by {found}: the rebuilt \
              block agrees with all others of its stripe; the helper that stored the block before may have lied"
         ),
+        HistoryEvent::FileWorked { file, work, bytes, took_ms, by, failure } => {
+            let took = lasting(Duration::from_millis(*took_ms));
+            let [done, failed] = match work {
+                FileWorkKind::Encode => ["encoded", "encoding"],
+                FileWorkKind::Adjust => ["adjusted", "adjusting"],
+                FileWorkKind::Undo => ["made a replicated file again", "undoing the encoding of"],
+            };
+            match failure {
+                Some(why) => {
+                    format!("{failed} {file} ({}) failed after {took}, by {by}: {why}", size(*bytes))
+                }
+                None => format!("{file} ({}) {done} in {took}, by {by}", size(*bytes)),
+            }
+        }
         HistoryEvent::RepairBegun { repair, target, by_itself } => {
             format!("repair {repair} ({target}) queued{}", if *by_itself { " automatically" } else { "" })
         }
@@ -172,6 +186,30 @@ mod tests {
     use client::{RepairReason, RepairState};
 
     use super::*;
+
+    #[test]
+    fn the_end_of_work_on_a_file_says_who_asked_for_it_and_why_it_failed() {
+        let told = |work, failure: Option<&str>| {
+            let what = HistoryEvent::FileWorked {
+                file: "/warehouse/a".into(),
+                work,
+                bytes: 3 << 30,
+                took_ms: 41_000,
+                by: "policy warehouse".into(),
+                failure: failure.map(str::to_owned),
+            };
+            line(&HistoryEntry { number: 1, at_unix_ms: 0, what })
+        };
+        assert_eq!(
+            told(FileWorkKind::Encode, None),
+            "1970-01-01T00:00:00Z  /warehouse/a (3 GiB) encoded in 41 s, by policy warehouse\n"
+        );
+        assert_eq!(
+            told(FileWorkKind::Undo, Some("safe mode")),
+            "1970-01-01T00:00:00Z  undoing the encoding of /warehouse/a (3 GiB) failed after 41 s, by policy \
+             warehouse: safe mode\n"
+        );
+    }
 
     #[test]
     fn the_end_of_a_repair_says_what_was_done_how_fast_and_where() {

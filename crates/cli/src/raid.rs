@@ -8,6 +8,7 @@ mod findings;
 mod fsck;
 mod outcomes;
 mod rebuilding;
+mod reports;
 mod status;
 mod steps;
 
@@ -29,8 +30,9 @@ use crate::format::{count, size, table};
 pub use encoder::{Encoder, EncoderArgs};
 use findings::{left_out, left_out_text, listed};
 pub use fsck::{RaidFsckArgs, fsck};
+pub use hdfs_raid::Direction;
 pub use status::{RaidStatusArgs, status};
-pub use steps::{Direction, steps};
+pub use steps::steps;
 
 /// The number of paths that are printed for each state without `-v`.
 const EXAMPLES: usize = 10;

@@ -53,11 +53,14 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
         Verb::Raid(RaidAction::Plan(args)) => raid::plan(&open(folder)?, &args, detail.stripes).await,
         Verb::Raid(RaidAction::Encode(args)) => {
             let cluster = open(folder)?;
+            let client = client_of(&cluster, member.clone());
             let encoder = Encoder::of(&cluster, &args.encoder, || user(&cluster, member))?;
-            raid::steps(&cluster, &args.steps, (Direction::Encode, encoder), detail.stripes).await
+            raid::steps(&cluster, &args.steps, (Direction::Encode, encoder), client, detail.stripes).await
         }
         Verb::Raid(RaidAction::Undo(args)) => {
-            raid::steps(&open(folder)?, &args, (Direction::Undo, Encoder::Jvm), detail.stripes).await
+            let cluster = open(folder)?;
+            let client = client_of(&cluster, member);
+            raid::steps(&cluster, &args, (Direction::Undo, Encoder::Jvm), client, detail.stripes).await
         }
         Verb::Raid(RaidAction::Status(args)) => raid::status(&open(folder)?, &args, detail.stripes).await,
         Verb::Raid(RaidAction::Fsck(args)) => raid::fsck(&open(folder)?, &args, detail.stripes).await,
@@ -70,6 +73,11 @@ async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
             ask(&cluster, &role, verb, detail).await
         }
     }
+}
+
+/// Returns a client of the coordinator; `None` if the user has no usable certificate.
+fn client_of(cluster: &Cluster, name: Option<Name>) -> Option<Client> {
+    Client::connect(cluster, &user(cluster, name).ok()?).ok()
 }
 
 /// Returns the role of the user who runs the command.

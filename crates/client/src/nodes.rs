@@ -3,9 +3,9 @@
 use views::endpoints::*;
 
 use crate::{
-    AuditEntry, Client, ClientError, Condition, ConditionCode, HistoryEntry, MaintenanceRequest, MuteRequest,
-    NodeView, RebalanceRequest, RebalanceView, RepairView, ReplaceRequest, SafetyView, SettingsRequest,
-    SettingsView,
+    AuditEntry, Client, ClientError, Condition, ConditionCode, FileWorkReport, HistoryEntry,
+    MaintenanceRequest, MuteRequest, NodeView, RebalanceRequest, RebalanceView, RepairView, ReplaceRequest,
+    SafetyView, SettingsRequest, SettingsView,
 };
 
 impl Client {
@@ -115,6 +115,14 @@ impl Client {
         most: usize,
     ) -> Result<Vec<HistoryEntry>, ClientError> {
         self.http().query::<GetHistory>((), &HistoryQuery { most: Some(most), since_unix_ms }).await
+    }
+
+    /// Records in the history that the work of this program on a file of the store has ended.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn note_file_work(&self, report: &FileWorkReport) -> Result<(), ClientError> {
+        self.http().send::<NoteFileWork>((), report).await.map(drop)
     }
 
     /// Returns the last `most` requests since a time that changed something or tried to, oldest first.

@@ -11,10 +11,10 @@ use crate::effect::Reply;
 use crate::repairs::ItemPage;
 use views::{
     AcceptRequest, AcceptedView, AuditEntry, AuditedRequest, BlockPlace, CapsRequest, CapsView, Condition,
-    ContradictoryStripes, FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest, MuteRequest,
-    NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PutRequest, PutView,
-    RebalanceRequest, RebalanceView, RepairRequest, RepairView, ReplaceRequest, SafetyView, ScrubView,
-    SettingsRequest, SettingsView, Status, StripeView, TopologyView,
+    ContradictoryStripes, FileLayout, FileView, FileWorkReport, GivenStripe, HistoryEntry,
+    MaintenanceRequest, MuteRequest, NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest,
+    ProbeView, PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest, RepairView,
+    ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView, TopologyView,
 };
 
 /// Declares the enums of requests and the enum that wraps them all.
@@ -50,6 +50,8 @@ commands! {
         Status(Reply<Status>),
         /// Returns the last events since a time, at most this number of them.
         History(u64, usize, Reply<Vec<HistoryEntry>>),
+        /// Records the end of a command's work on a file; the string names the member that has run the command.
+        NoteFileWork(FileWorkReport, String, Reply<Value>),
         /// Returns the last audited requests since a time, at most this number of them.
         Audit(u64, usize, Reply<Vec<AuditEntry>>),
         /// Records an audited request.

@@ -1,12 +1,14 @@
 //! The history: the latest events, recorded across restarts.
 //!
-//! The size of all entries is limited. If a helper is lost and returns again and again, one entry stands for all of
+//! The size of all entries is limited, and that of entries about files on which the store works even more: there may be
+//! one for each of many thousand files. If a helper is lost and returns again and again, one entry stands for all of
 //! these events, so that they do not displace the others.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::Value;
-use views::{HistoryEntry, HistoryEvent, RepairReason, RepairState};
+use store_api::FileWork;
+use views::{FileWorkKind, FileWorkReport, HistoryEntry, HistoryEvent, RepairReason, RepairState};
 
 use crate::counts::count;
 use crate::nodes::Nodes;
@@ -16,9 +18,13 @@ use crate::totals::Totals;
 
 /// The maximum size of all entries together, in bytes of JSON.
 pub(crate) const KEPT_BYTES: usize = 4 << 20;
+/// The maximum size of the entries about the store's work on files.
+pub(crate) const KEPT_FILE_BYTES: usize = KEPT_BYTES / 4;
 /// A helper that was lost this often, each time within [`FLAPPING_MS`] of the time before, is lost again and again.
 const FLAPPING_LOSSES: u64 = 3;
 pub(crate) const FLAPPING_MS: u64 = 3_600_000;
+/// The most bytes of a text from a client that are recorded.
+const MOST_TEXT_BYTES: usize = 4096;
 /// The prefix of the record keys of entries; the entry's number follows.
 const PREFIX: &str = "history/";
 
@@ -27,6 +33,8 @@ const PREFIX: &str = "history/";
 pub(crate) struct History {
     pub(crate) entries: VecDeque<HistoryEntry>,
     bytes: usize,
+    /// The part of `bytes` of entries about the store's work on files.
+    file_bytes: usize,
     pub(crate) totals: Totals,
 }
 
@@ -39,20 +47,36 @@ impl History {
             let what = self.merge_losses(what, unix_ms, out);
             let entry = HistoryEntry { number, at_unix_ms: unix_ms, what };
             out.keep_record(key(number), &entry);
-            self.bytes += size_of(&entry);
-            self.entries.push_back(entry);
+            self.add(entry);
             self.shorten(out);
         }
     }
 
-    /// Removes the oldest entries until the size is within the limit.
+    fn add(&mut self, entry: HistoryEntry) {
+        let bytes = size_of(&entry);
+        self.bytes += bytes;
+        self.file_bytes += if is_file_work(&entry) { bytes } else { 0 };
+        self.entries.push_back(entry);
+    }
+
+    /// Removes the oldest entries until the sizes are within their limits.
     fn shorten(&mut self, out: &mut Out) {
-        while self.bytes > KEPT_BYTES
-            && let Some(oldest) = self.entries.pop_front()
+        while self.file_bytes > KEPT_FILE_BYTES
+            && let Some(oldest) = self.entries.iter().position(is_file_work)
         {
-            self.bytes -= size_of(&oldest);
-            out.forget_record(key(oldest.number));
+            self.drop_entry(oldest, out);
         }
+        while self.bytes > KEPT_BYTES && !self.entries.is_empty() {
+            self.drop_entry(0, out);
+        }
+    }
+
+    fn drop_entry(&mut self, at: usize, out: &mut Out) {
+        let Some(entry) = self.entries.remove(at) else { return };
+        let bytes = size_of(&entry);
+        self.bytes -= bytes;
+        self.file_bytes -= if is_file_work(&entry) { bytes } else { 0 };
+        out.forget_record(key(entry.number));
     }
 
     /// If a helper was lost again and again, removes the entries of these events and returns one event for all of
@@ -138,6 +162,34 @@ impl<'e> Losses<'e> {
     }
 }
 
+/// Returns the event for the end of the store's work on a file.
+pub(crate) fn worked(work: FileWork) -> HistoryEvent {
+    let FileWork { file, kind, bytes, took_ms, by, failure } = work;
+    let work = match kind {
+        store_api::FileWorkKind::Encode => FileWorkKind::Encode,
+        store_api::FileWorkKind::Adjust => FileWorkKind::Adjust,
+        store_api::FileWorkKind::Undo => FileWorkKind::Undo,
+    };
+    HistoryEvent::FileWorked { file, work, bytes, took_ms, by, failure }
+}
+
+/// Returns the event for a command's work on a file that has ended. `member` has run the command.
+pub(crate) fn reported(report: FileWorkReport, member: &str) -> HistoryEvent {
+    let FileWorkReport { file, work, bytes, took_ms, failure } = report;
+    let (file, failure) = (bounded(file), failure.map(bounded));
+    HistoryEvent::FileWorked { file, work, bytes, took_ms, by: format!("a command of {member}"), failure }
+}
+
+/// Returns the beginning of a text that a client has sent, if it is long.
+fn bounded(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MOST_TEXT_BYTES));
+    text
+}
+
+fn is_file_work(entry: &HistoryEntry) -> bool {
+    matches!(entry.what, HistoryEvent::FileWorked { .. })
+}
+
 /// Returns the size of an entry's record.
 fn size_of(entry: &HistoryEntry) -> usize {
     serde_json::to_string(entry).expect("entries have string keys").len()
@@ -153,8 +205,7 @@ impl History {
             }
         }
         entries.sort_by_key(|entry| entry.number);
-        self.bytes = entries.iter().map(size_of).sum();
-        self.entries = entries.into();
+        entries.into_iter().for_each(|entry| self.add(entry));
     }
 
     /// Returns the helpers that were lost again and again until this time or later, with the number of losses and the
@@ -212,6 +263,9 @@ fn key(number: u64) -> String {
 mod tests {
     use std::collections::BTreeMap;
 
+    use rand::SeedableRng as _;
+    use rand::rngs::StdRng;
+
     use super::*;
 
     fn ended(repair: u64, target: &str, state: RepairState) -> HistoryEntry {
@@ -233,6 +287,31 @@ mod tests {
             reasons: if state == RepairState::Failed { reasons } else { Vec::new() },
         };
         HistoryEntry { number: repair, at_unix_ms: repair, what }
+    }
+
+    #[test]
+    fn works_on_files_displace_only_each_other() {
+        let (mut out, mut history) = (Out::new(StdRng::seed_from_u64(1), 0..0), History::default());
+        out.note(HistoryEvent::NodeAdded { node: "h1".to_owned() });
+        let work = |number: u64| FileWork {
+            file: format!("/warehouse/{number}"),
+            kind: store_api::FileWorkKind::Encode,
+            bytes: 1 << 30,
+            took_ms: 20_000,
+            by: "policy warehouse".to_owned(),
+            failure: (number % 2 == 0).then(|| "the quota is exceeded".repeat(20)),
+        };
+        (0..20_000).for_each(|number| out.note(worked(work(number))));
+        history.take(7, &mut out);
+        let oldest = history.entries.front().expect("an entry");
+        assert!(matches!(oldest.what, HistoryEvent::NodeAdded { .. }), "{oldest:?}");
+        let newest = history.entries.back().expect("an entry");
+        assert!(matches!(&newest.what, HistoryEvent::FileWorked { file, .. } if file == "/warehouse/19999"));
+        let bytes: usize = history.entries.iter().map(size_of).sum();
+        assert_eq!((bytes, history.file_bytes), (history.bytes, bytes - size_of(oldest)));
+        assert!((KEPT_FILE_BYTES / 2..=KEPT_FILE_BYTES).contains(&history.file_bytes));
+        let encoded = history.totals.file_works[&FileWorkKind::Encode];
+        assert_eq!((encoded.done, encoded.failed, encoded.bytes), (10_000, 10_000, 10_000 << 30));
     }
 
     /// Parity that helpers make for a file is a repair, too. Its end must not hide that the repair of lost blocks failed,

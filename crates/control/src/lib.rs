@@ -60,4 +60,4 @@ pub use repairs::ItemPage;
 pub use settings::{HealPolicy, Settings};
 pub use storing::ask::Ask;
 pub use storing::storage_thread::{Opened, carry_out};
-pub use totals::{Amount, DURATION_BOUNDS, Durations, Totals};
+pub use totals::{Amount, DURATION_BOUNDS, Durations, FileWorks, Totals};

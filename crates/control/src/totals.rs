@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use views::{HistoryEvent, RepairState};
+use views::{FileWorkKind, HistoryEvent, RepairState};
 
 /// The upper bounds of the histogram of repair durations, in seconds; a last bucket has no bound.
 pub const DURATION_BOUNDS: [f64; 8] = [1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
@@ -23,6 +23,17 @@ impl std::ops::AddAssign for Amount {
     }
 }
 
+/// The store's work on files that has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileWorks {
+    /// The number of times that a file reached the desired state.
+    pub done: u64,
+    /// The lengths of these files in bytes.
+    pub bytes: u64,
+    /// The number of failures.
+    pub failed: u64,
+}
+
 /// Counters since the start of the coordinator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
@@ -36,6 +47,8 @@ pub struct Totals {
     pub durations: Durations,
     /// Blocks that were found bad or missing on helpers that were up.
     pub bad_blocks: u64,
+    /// The store's work on files, by its kind.
+    pub file_works: BTreeMap<FileWorkKind, FileWorks>,
     /// How often the connection to each helper was lost.
     pub disconnects: BTreeMap<String, u64>,
 }
@@ -66,6 +79,13 @@ impl Totals {
                 self.disconnects.remove(node);
             }
             HistoryEvent::BlocksLost { blocks, .. } => self.bad_blocks += blocks,
+            HistoryEvent::FileWorked { work, bytes, failure, .. } => {
+                let works = self.file_works.entry(*work).or_default();
+                match failure {
+                    Some(_) => works.failed += 1,
+                    None => (works.done, works.bytes) = (works.done + 1, works.bytes + bytes),
+                }
+            }
             HistoryEvent::RepairEnded {
                 by_itself,
                 state,

@@ -48,6 +48,10 @@ fn routes(feed: &Arc<Feed>) -> Routes {
             let HistoryQuery { most, since_unix_ms } = asked.query;
             ClusterCommand::History(since_unix_ms.unwrap_or(0), most.unwrap_or(usize::MAX), reply)
         })
+        .on::<NoteFileWork, _>(|asked, reply| {
+            let member = asked.caller.role.map_or_else(String::new, |role| role.to_string());
+            ClusterCommand::NoteFileWork(asked.body, member, reply)
+        })
         .on::<GetAudit, _>(|asked, reply| {
             let HistoryQuery { most, since_unix_ms } = asked.query;
             ClusterCommand::Audit(since_unix_ms.unwrap_or(0), most.unwrap_or(usize::MAX), reply)

@@ -11,11 +11,12 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use control::{ClusterCommand, DURATION_BOUNDS, Durations, HelperMetrics, Metrics};
+use control::{ClusterCommand, DURATION_BOUNDS, Durations, FileWorks, HelperMetrics, Metrics};
 use prometheus_client::metrics::histogram::Histogram;
 use serving::{CONTENT_TYPE, Figures, Writer, text};
+use store_api::FileBacklog;
 use tokio::net::TcpListener;
-use views::{ConditionCode, RepairState, Severity};
+use views::{ConditionCode, FileWorkKind, RepairState, Severity};
 
 use crate::api::asking::{ApiError, Asking};
 use crate::incoming::Events;
@@ -113,6 +114,7 @@ impl Figures for All {
         data(metrics, writer)?;
         helpers(&metrics.helpers, metrics, writer)?;
         repairs(metrics, writer)?;
+        files(metrics, writer)?;
         checks(metrics, writer)
     }
 }
@@ -239,6 +241,42 @@ fn repairs(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
     durations(writer, "mend_repair_duration_seconds", help, &totals.durations)
 }
 
+/// Writes the metrics of the store's work on files.
+fn files(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
+    let works = |kind: FileWorkKind| metrics.totals.file_works.get(&kind).copied().unwrap_or_default();
+    let of = |kind: FileWorkKind| ("work", kind.name().to_owned());
+    // Every series exists from the start, so that the first file counts as an increase.
+    let ended = FileWorkKind::ALL.iter().flat_map(|&kind| {
+        let FileWorks { done, failed, .. } = works(kind);
+        [("done", done), ("failed", failed)]
+            .map(|(state, files)| (vec![of(kind), ("state", state.to_owned())], files))
+    });
+    writer.counters(
+        "mend_file_works_ended",
+        "Files on which the store's work has ended, by the result",
+        ended,
+    )?;
+    let bytes = FileWorkKind::ALL.iter().map(|&kind| (vec![of(kind)], works(kind).bytes));
+    writer.counters("mend_file_work_bytes", "Bytes of files on which the store's work is done", bytes)?;
+    let backlog = metrics.file_backlog.as_ref();
+    let left = |value: fn(&FileBacklog) -> u64| backlog.map(|backlog| value(backlog) as f64);
+    let help = "Files on which the store has yet to work; absent if it does not work on files";
+    writer.gauge("mend_file_work_left_files", help, left(|it| it.files))?;
+    writer.gauge("mend_file_work_left_bytes", "Bytes of these files", left(|it| it.bytes))?;
+    let help = "Files on which the store's last attempt to work failed";
+    writer.gauge("mend_file_work_failed_files", help, left(|it| it.failed))?;
+    let encoded = backlog.and_then(|backlog| backlog.encoded);
+    let help = "Encoded files with valid parity, as of the store's last listing; absent before it";
+    writer.gauge("mend_encoded_files", help, encoded.map(|it| it.files as f64))?;
+    writer.gauge(
+        "mend_encoded_bytes",
+        "Bytes of these files, each counted once",
+        encoded.map(|it| it.bytes as f64),
+    )?;
+    let help = "Bytes by which replicas and parity of these files take less space than their former replicas";
+    writer.gauge("mend_encoded_saved_bytes", help, encoded.map(|it| it.saved_bytes as f64))
+}
+
 fn checks(metrics: &Metrics, writer: &mut Writer<'_>) -> fmt::Result {
     let help = "Blocks that were found bad or missing on helpers that were up";
     writer.counter("mend_bad_blocks", help, metrics.totals.bad_blocks)?;
@@ -326,6 +364,7 @@ mod tests {
             certificates: (0..1000).map(|helper| (format!("helper {}", name(helper)), expires)).collect(),
             catalog: CatalogMetrics::default(),
             loss: LossMetrics::default(),
+            file_backlog: None,
         };
         let begun = Instant::now();
         let text = text(All(metrics, Load { event_seconds: event_seconds(), events: event_queue().0 }));

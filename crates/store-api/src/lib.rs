@@ -26,6 +26,7 @@ mod digest;
 mod ends;
 mod eras;
 mod errors;
+mod file_work;
 mod files;
 mod gate;
 pub mod names;
@@ -46,6 +47,7 @@ pub use ends::{
 };
 pub use eras::Eras;
 pub use errors::{OpenError, PutError};
+pub use file_work::{EncodedFiles, FileBacklog, FileWork, FileWorkKind};
 pub use files::{FileRecord, Inventory, NodeRecord, PutId, PutRecord, stripe_count};
 pub use gate::{Closed, Gate, OpenGate};
 pub use policy::{Checksums, Lists, Ownership, Service, Spread, StorePolicy, Writers};

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    BlockSize, BlockState, CatalogError, Eras, FileRecord, NodeRecord, PutError, PutId, PutRecord,
-    StripeRecord,
+    BlockSize, BlockState, CatalogError, Eras, FileBacklog, FileRecord, FileWork, NodeRecord, PutError,
+    PutId, PutRecord, StripeRecord,
 };
 
 /// A coordinator's term, used as a fencing token. Each coordinator that opens the records begins a higher
@@ -253,6 +253,10 @@ pub enum StoreChange {
     Doubted(BTreeSet<StripeId>),
     /// Remarks about the store for operators, one sentence each; they require no action.
     Remarks(Vec<String>),
+    /// The work on a file has ended.
+    FileWorked(FileWork),
+    /// The files on which the store works, and those that it has encoded.
+    FileBacklog(FileBacklog),
     /// All nodes on which the store keeps other data than the blocks of stripes.
     Needed(BTreeMap<NodeId, OtherData>),
     /// All nodes that the store's operators have put into maintenance. While such a node is out of service, its

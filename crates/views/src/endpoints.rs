@@ -11,10 +11,10 @@ use utoipa::{IntoParams, OpenApi};
 
 use crate::{
     AcceptRequest, AcceptedView, AuditEntry, BlockPlace, CapsRequest, CapsView, Condition,
-    ContradictoryStripes, ErrorBody, FileLayout, FileView, GivenStripe, HistoryEntry, MaintenanceRequest,
-    MuteRequest, NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest, ProbeView, PushedEvent,
-    PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest, RepairView, ReplaceRequest,
-    SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView, TopologyView,
+    ContradictoryStripes, ErrorBody, FileLayout, FileView, FileWorkReport, GivenStripe, HistoryEntry,
+    MaintenanceRequest, MuteRequest, NodeView, OrphansView, PlanRequestView, PlanView, ProbeRequest,
+    ProbeView, PushedEvent, PutRequest, PutView, RebalanceRequest, RebalanceView, RepairRequest, RepairView,
+    ReplaceRequest, SafetyView, ScrubView, SettingsRequest, SettingsView, Status, StripeView, TopologyView,
 };
 
 /// An HTTP method.
@@ -374,8 +374,13 @@ endpoints! {
         query HistoryQuery,
         answer [HistoryEntry] "Past events, oldest first";
 
+    /// Records in the history that a command's work on a file of the store has ended. The entry names the caller.
+    NoteFileWork note_file_work (Operate) = Post post "/v1/history"
+        body FileWorkReport,
+        answer Value "An empty answer";
+
     /// Lists the requests that changed something or tried to, oldest first: by whom, from where, with which arguments
-    /// and which result. Puts of new files and the requests of plug-ins are not listed.
+    /// and which result. Puts of new files, reports for the history and the requests of plug-ins are not listed.
     GetAudit audit (Administer) = Get get "/v1/audit"
         query HistoryQuery,
         answer [AuditEntry] "The requests, oldest first";

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{FoundBy, RepairState};
+use crate::{FileWorkKind, FoundBy, RepairState};
 
 /// A past event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -113,6 +113,21 @@ pub enum HistoryEvent {
         /// The digest of the rebuilt block.
         found: String,
     },
+    /// The store's work on a file has ended, such as its encoding.
+    FileWorked {
+        /// The file.
+        file: String,
+        /// The kind of work.
+        work: FileWorkKind,
+        /// The file's length in bytes.
+        bytes: u64,
+        /// Duration of the work in milliseconds, since the last interruption.
+        took_ms: u64,
+        /// Who asked for the work, such as `policy warehouse`.
+        by: String,
+        /// Why the work failed; `null` if the file is in the desired state.
+        failure: Option<String>,
+    },
     /// A repair was queued.
     RepairBegun {
         /// The repair's number.
@@ -156,6 +171,22 @@ pub enum HistoryEvent {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reasons: Vec<RepairReason>,
     },
+}
+
+/// The end of a command's work on a file of the store, for the history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileWorkReport {
+    /// The file. At most 4096 bytes are kept.
+    pub file: String,
+    /// The kind of work.
+    pub work: FileWorkKind,
+    /// The file's length in bytes.
+    pub bytes: u64,
+    /// Duration of the work in milliseconds.
+    pub took_ms: u64,
+    /// Why the work failed; absent if the file is in the desired state. At most 4096 bytes are kept.
+    #[serde(default)]
+    pub failure: Option<String>,
 }
 
 /// A reason why stripes of a repair were not repaired, with all stripes that failed for this reason.

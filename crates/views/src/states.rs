@@ -245,6 +245,16 @@ states! {
         NotCovered = "NOT_COVERED",
     }
 
+    /// A kind of work that the store does on a file.
+    FileWorkKind {
+        /// The file is encoded.
+        Encode = "encode",
+        /// The file was encoded before. Its blocks or its parity are put into the right places, or its parity is checked.
+        Adjust = "adjust",
+        /// The file becomes a replicated file again.
+        Undo = "undo",
+    }
+
     /// The purpose of a job.
     JobKind {
         /// A client's read.

@@ -1,14 +1,15 @@
 //! The findings about encoded files that `mend raid status` and `mend raid fsck` share.
 
 use hdfs_raid::{
-    Health, Listing, Omission, ParityState, Policies, Renaming, StaleParity, State, Survey, is_within,
+    Health, Listing, Omission, ParityState, Policies, Renaming, StaleParity, State, Survey, Unit, Waiting,
+    is_within,
 };
 use serde_json::{Value, json};
 use stores::RaidNameNode;
 
 use super::{EXAMPLES, address, now_ms};
 use crate::failure::Failure;
-use crate::format::{count, table};
+use crate::format::{count, date, table};
 
 /// A surveyed folder or file.
 pub struct Findings {
@@ -67,6 +68,22 @@ impl Findings {
     /// Returns the number of existing paths that could not be examined.
     fn refused(&self) -> usize {
         self.listing.gaps.omitted.iter().filter(|omission| omission.is_refused).count()
+    }
+
+    /// Returns a sentence about the replicas that HDFS has not made for a file with stale parity, with the next step;
+    /// `None` if none are missing.
+    pub fn lacking(&self, unit: &Unit) -> Option<String> {
+        let lacking = unit.health.lacking;
+        if lacking == 0 {
+            return None;
+        }
+        let files = self.listing.files.iter().filter(|file| unit.files.contains(&file.path));
+        let changed_ms = files.map(|file| file.modified_ms).max().unwrap_or_default();
+        let blocks = count(lacking as u64, "block");
+        let (since, advice) = (date(changed_ms), Waiting::Replicas.advice());
+        Some(format!(
+            "{blocks} without all replicas since a change at {since}: if HDFS creates none, {advice}"
+        ))
     }
 
     /// Returns one line about all findings.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use stores::RaidNameNode;
 
 use super::findings::{Findings, Verdict};
-use super::status::{health_facts, parity_reason, reason, unit_facts};
+use super::status::{health_facts, note, parity_reason, unit_facts};
 use super::{address, policies_or_none};
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
@@ -103,7 +103,7 @@ fn text(findings: &Findings, files: &[Examined<'_>], is_detailed: bool) -> Strin
 
 fn unit_text(examined: &Examined<'_>, is_detailed: bool) -> String {
     let Examined { findings, unit, stripes, lost } = examined;
-    let note = reason(unit);
+    let note = note(findings, unit);
     let mut text = format!("{}: {}", unit.path, unit.state.name());
     if !note.is_empty() {
         let _ = write!(text, " ({note})");

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use hdfs_raid::{DataNodes, End, Refusal, Stop, Waiting};
+use hdfs_raid::{DataNodes, End, Refusal, Stop};
 use serde_json::{Value, json};
 use stores::RaidNameNode;
 use stores::raid::{self, Driver, Errand, Outcome, ParityMaker, Unpaced};
 
+use super::reports::Reports;
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure, say};
 use crate::format::{count, printable};
@@ -18,7 +19,7 @@ use crate::interrupt::interrupted;
 const FILES_AT_ONCE: usize = 8;
 
 /// Carries out the calls for all files. `maker` makes the parity; without one, the JVM does. `nodes` counts the blocks of
-/// the whole listing.
+/// the whole listing. `reports` take the ends.
 ///
 /// # Errors
 /// [`Failure`] if the user interrupts the command. Failures of single files are outcomes.
@@ -27,6 +28,7 @@ pub async fn carry_out(
     maker: Option<Arc<dyn ParityMaker>>,
     nodes: &DataNodes,
     errands: Vec<Errand>,
+    reports: Reports,
 ) -> Result<Vec<Outcome>, Failure> {
     let driver = Driver::new(namenode, Arc::new(Unpaced), |path, what| tell(path, what));
     let driver = match maker {
@@ -35,10 +37,15 @@ pub async fn carry_out(
     };
     driver.note_blocks(nodes.blocks());
     let (all, mut outcomes) = (errands.len(), Vec::new());
+    let take = |outcome: Outcome| {
+        reports.note(&outcome);
+        outcomes.push(outcome);
+    };
     let is_interrupted = tokio::select! {
-        () = raid::drive_all(Arc::new(driver), errands, FILES_AT_ONCE, |outcome| outcomes.push(outcome)) => false,
+        () = raid::drive_all(Arc::new(driver), errands, FILES_AT_ONCE, take) => false,
         () = interrupted() => true,
     };
+    reports.finish().await;
     if is_interrupted {
         return Err(Failure::interrupted(format!(
             "{} of {} finished; the others have their former replicas, or parity that was checked",
@@ -70,14 +77,17 @@ fn text(outcome: &Outcome) -> String {
 }
 
 /// Returns the operator's next step; `None` if there is nothing to do.
-fn next_step(outcome: &Outcome) -> Option<&'static str> {
+fn next_step(outcome: &Outcome) -> Option<String> {
     match &outcome.result {
-        Ok(End::Superseded) => Some("let the other command end"),
-        Ok(End::Occupied { .. }) => Some(
-            "run `mend raid encode` on a folder that contains the renamed file too, which renames its parity; then again",
-        ),
+        Ok(End::Superseded) => Some("let the other command end".to_owned()),
+        Ok(End::Occupied { .. }) => {
+            let text = "run `mend raid encode` on a folder that contains the renamed file too, which renames its parity; \
+                        then again";
+            Some(text.to_owned())
+        }
         Ok(_) => None,
-        Err(stop) => Some(remedy(stop)),
+        Err(Stop::Stalled(waiting)) => Some(format!("{}, then run the command again", waiting.advice())),
+        Err(stop) => Some(remedy(stop).to_owned()),
     }
 }
 
@@ -97,15 +107,8 @@ fn remedy(stop: &Stop) -> &'static str {
         Stop::Refused { kind: Refusal::Changed, .. } => {
             "wait until no program changes the file any more, then run the command again"
         }
-        Stop::Refused { .. } | Stop::Unavailable(_) => {
+        Stop::Refused { .. } | Stop::Unavailable(_) | Stop::Stalled(_) => {
             "remove the cause that the message names, then run the command again: it continues there"
-        }
-        Stop::Stalled(Waiting::Repair) => {
-            "start the DataNodes with the missing blocks (`hdfs fsck PATH -files -blocks -locations`), then run the \
-             command again"
-        }
-        Stop::Stalled(_) => {
-            "check that DataNodes are in service and have room (`hdfs dfsadmin -report`), then run the command again"
         }
         Stop::WrongParity => {
             "a DataNode or this machine corrupts data: look for errors of memory and disks before you try again"
@@ -172,10 +175,12 @@ fn facts(outcome: &Outcome, wanted: &End) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use stores::raid::Deeds;
+
     use super::*;
 
     fn outcome(path: &str, result: Result<End, Stop>) -> Outcome {
-        Outcome { path: path.to_owned(), result }
+        Outcome { path: path.to_owned(), result, deeds: Deeds::default() }
     }
 
     #[test]

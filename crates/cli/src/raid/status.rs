@@ -125,6 +125,13 @@ fn is_notable(unit: &Unit) -> bool {
     }
 }
 
+/// Returns the reason of a state, why the file is left as it is, and which replicas HDFS has not made.
+pub fn note(findings: &Findings, unit: &Unit) -> String {
+    let reason = reason(unit);
+    let parts = [reason].into_iter().filter(|text| !text.is_empty()).chain(findings.lacking(unit));
+    parts.collect::<Vec<_>>().join("; ")
+}
+
 /// Returns the reason of a state, and why the file is left as it is.
 pub fn reason(unit: &Unit) -> String {
     let held = unit.held.as_ref().map(|why| format!("left as it is: {why}"));
@@ -133,7 +140,8 @@ pub fn reason(unit: &Unit) -> String {
 
 fn units_text(findings: &Findings, is_detailed: bool) -> String {
     let rows = findings.survey.units.iter().filter(|unit| is_detailed || is_notable(unit));
-    let rows = rows.map(|unit| [unit.path.clone(), unit.state.name().to_owned(), reason(unit)]).collect();
+    let row = |unit: &Unit| [unit.path.clone(), unit.state.name().to_owned(), note(findings, unit)];
+    let rows = rows.map(row).collect();
     paragraph(["path", "state", "note"], rows, is_detailed)
 }
 
@@ -193,6 +201,7 @@ pub fn health_facts(health: &Health) -> Value {
         "too_many_blocks_in_a_rack": health.crowded_racks,
         "lost_blocks_without_parity": health.unprotected,
         "files_with_one_replica": health.single,
+        "blocks_without_all_replicas": health.lacking,
     })
 }
 
@@ -226,6 +235,11 @@ fn facts(findings: &Findings, severity: Severity) -> Value {
     let saving = survey.saving();
     let parity = |parity: &ParityUnit| json!({ "path": parity.path, "state": parity.state.name(), "reason": parity_reason(&parity.state) });
     let notable = survey.units.iter().filter(|unit| is_notable(unit));
+    let unit_facts = |unit: &Unit| {
+        let mut facts = unit_facts(unit);
+        facts["missing_replicas"] = json!(findings.lacking(unit));
+        facts
+    };
     let notable_parity = survey.parity.iter().filter(|parity| is_notable_parity(parity));
     json!({
         "path": findings.listing.root,
@@ -287,6 +301,25 @@ mod tests {
         let text = text(&findings(2), false);
         assert!(text.starts_with("1 encoded file: 1 unrecoverable stripe\n"), "{text}");
         assert!(text.contains("/data/f") && text.contains("unreadable"), "{text}");
+    }
+
+    /// Mend has raised the replication of an appended file, and HDFS creates no replicas.
+    #[test]
+    fn a_file_whose_replicas_are_missing_is_named_with_the_next_step() {
+        let mut listing = encoded(0);
+        (listing.files[0].replication, listing.files[0].modified_ms) = (3, 7000);
+        let findings = Findings::judged(listing, &Policies::none());
+        let text = text(&findings, false);
+        assert!(text.contains("1 file with one replica and no valid parity"), "{text}");
+        let said = "2 blocks without all replicas since a change at 1970-01-01T00:00:07Z: if HDFS creates none, check";
+        assert!(text.contains("/data/f") && text.contains(said), "{text}");
+        assert!(text.contains("dfs.namenode.replication.max-streams"), "{text}");
+        let answer = answer(&findings, true, false);
+        assert_eq!(answer.exit(), Exit::Check(Severity::Warning));
+        assert_eq!(answer.facts()["stripes"]["blocks_without_all_replicas"], 2);
+        assert!(
+            answer.facts()["files"][0]["missing_replicas"].as_str().is_some_and(|text| text.contains(said))
+        );
     }
 
     #[test]

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use client::Client;
 use cluster::Cluster;
 use hdfs_raid::{
-    Codec, DataNodes, Drive, End, Exclusion, FactFinder, Goal, Listing, Next, Policies, RaidPolicy, Scope,
-    StaleParity, State, Unit, Waiting, Work, forecast, parity_files,
+    Candidate, Codec, DataNodes, Direction, Drive, End, Exclusion, FactFinder, Listing, Next, Policies,
+    State, Unit, Waiting, Work, candidate, forecast, parity_files,
 };
 use serde_json::{Value, json};
 use stores::raid::{self, Errand};
@@ -15,16 +16,10 @@ use stores::{RaidFile, RaidNameNode};
 
 use super::encoder::Encoder;
 use super::findings::listed;
+use super::reports::Reports;
 use super::{RaidStepsArgs, now_ms, outcomes, policies};
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
-
-/// Whether files are encoded, or their encoding is undone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    Encode,
-    Undo,
-}
 
 /// A file or folder, with the steps for it or the reason for which there are none.
 struct Forecast<'a> {
@@ -36,18 +31,12 @@ struct Forecast<'a> {
     needs_attention: bool,
 }
 
-/// A unit with steps.
-struct Candidate<'a> {
-    codec: &'a Codec,
-    policy: Option<&'a RaidPolicy>,
-    goal: Goal,
-}
-
-/// Implements `mend raid encode` and `mend raid undo`. `is_detailed` prints the reasons of all other files.
+/// Implements `mend raid encode` and `mend raid undo`. The coordinator records the results. `is_detailed` prints the reasons of all other files.
 pub async fn steps(
     cluster: &Cluster,
     args: &RaidStepsArgs,
     (direction, encoder): (Direction, Encoder),
+    client: Option<Client>,
     is_detailed: bool,
 ) -> Result<Answer, Failure> {
     let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
@@ -75,7 +64,7 @@ pub async fn steps(
         Direction::Undo => End::Plain,
     };
     let maker = encoder.maker(cluster, &namenode)?;
-    let done = outcomes::carry_out(namenode, maker, &nodes, errands).await?;
+    let done = outcomes::carry_out(namenode, maker, &nodes, errands, Reports::new(client)).await?;
     let answer = outcomes::answer(&done, &wanted, &others_text, &others_facts);
     Ok(if needs_attention { answer.or_exit(Exit::Failed) } else { answer })
 }
@@ -142,49 +131,6 @@ fn marked(units: &[Unit], listing: &Listing, policies: &Policies, direction: Dir
     let candidates = units.iter().filter_map(|unit| Some((unit, candidate(unit, policies, direction).ok()?)));
     let marked = candidates.flat_map(|(unit, candidate)| finder.marked(candidate.codec, &unit.path));
     marked.filter(|path| !noted.contains(path)).collect()
-}
-
-/// Returns how a unit is processed, or why it is not.
-fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> Result<Candidate<'a>, String> {
-    if let State::Excluded(why) = &unit.state {
-        return Err(why.to_string());
-    }
-    if let State::Stale(StaleParity::UnknownNote) = &unit.state {
-        return Err(StaleParity::UnknownNote.to_string());
-    }
-    // Without valid parity, even a file that is not encoded now needs its former replicas.
-    let is_unprotected = matches!(unit.state, State::Stale(_)) || unit.stray().is_some();
-    if let (Direction::Encode, Some(why), false) = (direction, &unit.held, is_unprotected) {
-        return Err(why.to_string());
-    }
-    let policy = policies.policies().iter().find(|policy| Some(&policy.name) == unit.policy.as_ref());
-    let codec = unit.codec.as_ref().and_then(|name| policies.codec(name)).ok_or("it has no codec")?;
-    if codec.scope == Scope::Folder {
-        return Err("stripes over the files of a folder can only be planned".to_owned());
-    }
-    let goal = match (direction, policy) {
-        (Direction::Encode, None) if unit.stray().is_some() => Goal::Protected,
-        (Direction::Encode, None) => return Err(without_policy(unit)),
-        (Direction::Encode, Some(policy)) => {
-            Goal::Encoded { replication: policy.replication, parity_replication: policy.parity_replication }
-        }
-        (Direction::Undo, _) if unit.state == State::ShouldEncode => {
-            return Err("it has no parity".to_owned());
-        }
-        (Direction::Undo, _) => Goal::Plain,
-    };
-    Ok(Candidate { codec, policy, goal })
-}
-
-/// Returns why an encoded file is left as it is, if no policy with its codec covers it.
-fn without_policy(unit: &Unit) -> String {
-    let codec = unit.codec.as_deref().unwrap_or_default();
-    match &unit.state {
-        State::Stale(_) => {
-            format!("its parity is stale, and no policy of codec {codec} covers it: undo its encoding")
-        }
-        _ => format!("it is encoded, and no policy of codec {codec} covers it"),
-    }
 }
 
 /// Returns the steps of all units. The listing contains the attributes of the [marked] files.
@@ -392,8 +338,12 @@ other files:
         let (has_work, needs_attention, reason) = judged(&stale, &without, Direction::Encode);
         assert_eq!((has_work, needs_attention), (false, true), "{reason}");
         assert_eq!(reason, "its parity is stale, and no policy of codec xor covers it: undo its encoding");
-        // With its replicas, it has lost nothing.
+        // HDFS has not created the replicas yet.
         stale.files[0].replication = 3;
+        assert!(judged(&stale, &without, Direction::Encode).1);
+        // With its replicas, it has lost nothing.
+        let replicas = || [0, 1, 2].map(NodeIndex).to_vec();
+        stale.files[0].blocks.iter_mut().for_each(|block| block.replicas = replicas());
         assert!(!judged(&stale, &without, Direction::Encode).1);
         // An intact file is protected by its parity.
         assert!(!judged(&encoded(0), &without, Direction::Encode).1);

@@ -13,10 +13,12 @@ mod placement;
 mod ports;
 mod raid;
 mod raid_by_helpers;
+mod raid_crashes;
 mod raid_encoding;
 mod raid_examining;
 mod raid_policies;
 mod raid_reading;
+mod raid_refusals;
 mod reading;
 mod takeover;
 mod telling;
@@ -68,6 +70,11 @@ const CASES: &[(&str, Case<World>)] = &[
     ("a_helper_is_killed_while_helpers_make_parity", raid_by_helpers::a_helper_killed),
     ("parity_is_made_without_a_coordinator", raid_by_helpers::without_a_coordinator),
     ("policies_encode_files_without_a_command", raid_policies::by_the_coordinator),
+    ("a_coordinator_killed_while_policies_encode_a_file", raid_crashes::a_coordinator),
+    ("the_namenode_killed_while_policies_encode_a_file", raid_crashes::the_namenode),
+    ("two_coordinators_evaluate_the_same_policies", raid_crashes::two_coordinators),
+    ("a_quota_is_exceeded_below_the_parity_root", raid_refusals::a_quota),
+    ("the_namenode_enters_safe_mode_during_an_encoding", raid_refusals::safe_mode),
     ("missing_blocks_of_raided_files_are_counted_in_their_status", raid_examining::a_status),
     ("missing_blocks_and_other_parity_of_raided_files_are_named", raid_examining::an_fsck),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),

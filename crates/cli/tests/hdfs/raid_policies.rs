@@ -11,7 +11,7 @@ use crate::raid_encoding::{BLOCK, clean_up, holders, policy, put};
 use crate::world::{ALWAYS, NO_REPAIR, World};
 
 /// The longest wait for an encoding: HDFS removes replicas with heartbeats, and Mend waits until they have settled.
-const LIMIT: Duration = Duration::from_secs(300);
+pub const LIMIT: Duration = Duration::from_secs(300);
 const FILE: &str = "/steady/file";
 const PARITY: &str = "/raidrs/steady/file";
 
@@ -26,14 +26,15 @@ pub fn by_the_coordinator(world: &mut World) {
     evaluate(&mend, &policy);
     mend.start_coordinator();
     await_remark(&mend, "1 file (40.0 MiB) to do");
-    await_encoded(world, 10);
+    await_encoded(world, FILE, 10);
     await_remark(&mend, "encoding by policies: nothing to do");
     world.assert_files();
 
+    append(world, &mend, BLOCK);
+    await_missing_replicas(&mend);
     // HDFS makes the replicas of a file whose parity is stale, so for this it must be allowed to.
     world.restart_namenode_with(&ALWAYS);
-    append(world, &mend, BLOCK);
-    await_encoded(world, 11);
+    await_encoded(world, FILE, 11);
     await_remark(&mend, "encoding by policies: nothing to do");
     assert!(holders(world, PARITY).len() == 8, "two stripes have eight parity blocks");
     world.restart_namenode_with(&NO_REPAIR);
@@ -47,7 +48,7 @@ pub fn by_the_coordinator(world: &mut World) {
 }
 
 /// Has the coordinator evaluate the policies from its next start on.
-fn evaluate(mend: &Mend, policy: &str) {
+pub fn evaluate(mend: &Mend, policy: &str) {
     let path = mend.folder().join("mend.toml");
     let text = fs::read_to_string(&path).expect("readable");
     let name = Path::new(policy).file_name().expect("a name").to_str().expect("text");
@@ -70,17 +71,30 @@ fn append(world: &mut World, mend: &Mend, bytes: usize) {
 }
 
 /// Waits until the file has this many blocks with one replica each, and all have DataNodes of their own within a stripe.
-fn await_encoded(world: &mut World, blocks: usize) {
+pub fn await_encoded(world: &mut World, path: &str, blocks: usize) {
     eventually_within(LIMIT, "the file to be encoded", || {
-        let [data, parity] = [FILE, PARITY].map(|path| holders(world, path));
+        let (data, parity) = (holders(world, path), holders(world, &format!("/raidrs{path}")));
         let is_single = |nodes: &Vec<String>| nodes.len() == 1;
         let is_encoded = data.len() == blocks && parity.len() == blocks.div_ceil(10) * 4;
         (is_encoded && data.iter().chain(&parity).all(is_single)).then_some(())
     });
-    assert!(!world.cluster.console().exists("/tmp/raidrs/steady/file"), "nothing is left of the encoding");
+    assert!(
+        !world.cluster.console().exists(&format!("/tmp/raidrs{path}")),
+        "nothing is left of the encoding"
+    );
 }
 
-fn await_remark(mend: &Mend, remark: &str) {
+/// Waits until the status names the file: Mend has raised its replication, and this HDFS creates no replicas.
+fn await_missing_replicas(mend: &Mend) {
+    eventually_within(LIMIT, "the file without its replicas to be named", || {
+        let status = mend.ask(&["raid", "status", "/steady"])?;
+        let file = status["files"].as_array()?.iter().find(|file| file["path"] == FILE)?;
+        let why = file["missing_replicas"].as_str()?;
+        (why.contains("dfs.namenode.replication.max-streams") && status["severity"] != "ok").then_some(())
+    });
+}
+
+pub fn await_remark(mend: &Mend, remark: &str) {
     eventually_within(LIMIT, remark, || {
         let status = mend.ask(&["status"])?;
         status["remarks"].to_string().contains(remark).then_some(())

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use codes::{CodeSpec, LinearCode};
 use recovery::RepairId;
 use repair::{Heat, NodeId};
+use store_api::FileBacklog;
 use views::{Census, Condition, RepairState, RepairView, ScrubView, SteadyScrubView};
 
 use crate::answers::Answers;
@@ -47,6 +48,8 @@ pub struct Metrics {
     pub catalog: CatalogMetrics,
     /// The loss of blocks.
     pub loss: LossMetrics,
+    /// The files on which the store works; `None` if it does not.
+    pub file_backlog: Option<FileBacklog>,
 }
 
 /// The figures of the catalog.
@@ -157,6 +160,7 @@ impl<'a> Answers<'a> {
                 since_unix_ms: is_lost.then(|| self.conditions.lost_since(unix_ms)),
                 whole_again: self.conditions.whole_again.clone(),
             },
+            file_backlog: facts.stripes.news.file_backlog.clone(),
         })
     }
 }

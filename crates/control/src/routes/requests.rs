@@ -1,6 +1,7 @@
 //! Requests of the API, by topic. Each topic has its own file.
 
-use views::{Condition, MuteRequest, SettingsRequest, SettingsView};
+use serde_json::Value;
+use views::{Condition, FileWorkReport, MuteRequest, SettingsRequest, SettingsView};
 
 use crate::answers::conditions::{concerns, loud};
 use crate::answers::nodes::settings_view;
@@ -9,6 +10,7 @@ use crate::conditions;
 use crate::control::{Control, facts};
 use crate::error::ConditionError;
 use crate::error::RequestError;
+use crate::history;
 use crate::out::answer;
 use crate::storing::then::Then;
 
@@ -39,6 +41,9 @@ impl ClusterCommand {
             Self::History(since, most, reply) => {
                 control.out.answer(reply, Ok(control.history.history(since, most)));
             }
+            Self::NoteFileWork(report, member, reply) => {
+                answer(reply, note_file_work(control, report, &member), &mut control.out);
+            }
             Self::Audit(since, most, reply) => {
                 control.out.answer(reply, Ok(control.audit.entries(since, most)));
             }
@@ -63,6 +68,16 @@ impl ClusterCommand {
             Self::Unmute(code, reply) => answer(reply, mute(control, &code, None), &mut control.out),
         }
     }
+}
+
+fn note_file_work(
+    control: &mut Control,
+    report: FileWorkReport,
+    member: &str,
+) -> Result<Value, RequestError> {
+    control.storing.check_storage()?;
+    control.out.note(history::reported(report, member));
+    Ok(Value::Null)
 }
 
 fn change_settings(control: &mut Control, request: &SettingsRequest) -> Result<SettingsView, RequestError> {

@@ -6,6 +6,7 @@ use repair::StripeId;
 use store_api::StoreChange;
 
 use crate::control::{Control, facts, outer_facts};
+use crate::history;
 use crate::signal::Signal;
 use crate::stripes::described::COUNTS_INSTEAD_FOR;
 use crate::stripes::unjudged::UnjudgedStripes;
@@ -74,6 +75,8 @@ impl Control {
             StoreChange::Unjudged(_) => {} // See `take_unjudged`.
             StoreChange::Doubted(stripes) => self.scrub.distrusted.set(facts!(self), stripes),
             StoreChange::Remarks(remarks) => self.stripes.news.set_remarks(&remarks),
+            StoreChange::FileWorked(work) => self.out.note(history::worked(work)),
+            StoreChange::FileBacklog(backlog) => self.stripes.news.file_backlog = Some(backlog),
             StoreChange::Needed(needed) => self.stripes.news.needed = needed,
             StoreChange::Maintained(nodes) => self.stripes.news.maintained = nodes,
             StoreChange::Unlisted(why) => {

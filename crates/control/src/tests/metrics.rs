@@ -1,5 +1,8 @@
 //! Figures for metrics: what they count, and that counters never decrease.
 
+use store_api::{EncodedFiles, FileBacklog, FileWork, FileWorkKind, StoreChange};
+use views::{HistoryEntry, HistoryEvent};
+
 use crate::answers::metrics::Metrics;
 use crate::totals::Amount;
 
@@ -32,6 +35,62 @@ fn blocks_are_lost_since_the_first_loss_whatever_the_condition_is_called() {
     let loss = cluster.metrics().loss;
     assert_eq!((loss.since_unix_ms, loss.whole_again.buckets.iter().sum::<u64>()), (None, 1));
     assert!((180.0..190.0).contains(&loss.whole_again.sum_s), "{loss:?}");
+}
+
+#[test]
+fn work_on_files_that_the_store_reports_is_in_the_history_and_the_metrics() {
+    let mut cluster = TestCluster::new(4);
+    assert_eq!(cluster.metrics().file_backlog, None, "this store does not work on files");
+    let work = |file: &str, failure: Option<&str>| {
+        StoreChange::FileWorked(FileWork {
+            file: file.to_owned(),
+            kind: FileWorkKind::Encode,
+            bytes: 1 << 30,
+            took_ms: 20_000,
+            by: "policy warehouse".to_owned(),
+            failure: failure.map(str::to_owned),
+        })
+    };
+    let encoded = EncodedFiles { files: 3, bytes: 3 << 30, saved_bytes: 5 << 30 };
+    let backlog = FileBacklog { files: 2, bytes: 7, failed: 1, encoded: Some(encoded) };
+    let changes = vec![
+        work("/a", None),
+        work("/b", Some("the quota is exceeded")),
+        StoreChange::FileBacklog(backlog.clone()),
+    ];
+    cluster.handle(Event::Changed(changes));
+    let metrics = cluster.metrics();
+    let works = metrics.totals.file_works[&views::FileWorkKind::Encode];
+    assert_eq!((works.done, works.failed, works.bytes), (1, 1, 1 << 30));
+    assert_eq!(metrics.file_backlog, Some(backlog));
+    let entries: Vec<HistoryEntry> =
+        cluster.ask(|reply| ClusterCommand::History(0, usize::MAX, reply)).unwrap();
+    let told = entries.into_iter().filter_map(|entry| match entry.what {
+        HistoryEvent::FileWorked { file, failure, .. } => Some((file, failure)),
+        _ => None,
+    });
+    let expected = [("/a", None), ("/b", Some("the quota is exceeded"))];
+    assert!(told.eq(expected.map(|(file, why)| (file.to_owned(), why.map(str::to_owned)))));
+}
+
+#[test]
+fn a_command_reports_its_work_and_the_history_names_who_has_run_it() {
+    let mut cluster = TestCluster::new(4);
+    let report = views::FileWorkReport {
+        file: "/a".to_owned(),
+        work: views::FileWorkKind::Undo,
+        bytes: 7,
+        took_ms: 9,
+        failure: Some("é".repeat(4096)),
+    };
+    cluster.ask(|reply| ClusterCommand::NoteFileWork(report, "admin ada".to_owned(), reply)).unwrap();
+    let entries: Vec<HistoryEntry> =
+        cluster.ask(|reply| ClusterCommand::History(0, usize::MAX, reply)).unwrap();
+    let Some(HistoryEvent::FileWorked { by, failure, .. }) = entries.last().map(|entry| &entry.what) else {
+        panic!("{entries:?}")
+    };
+    assert_eq!((by.as_str(), failure.as_ref().map(String::len)), ("a command of admin ada", Some(4096)));
+    assert_eq!(cluster.metrics().totals.file_works[&views::FileWorkKind::Undo].failed, 1);
 }
 
 #[test]

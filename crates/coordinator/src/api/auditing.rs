@@ -21,9 +21,9 @@ const MOST_BYTES: usize = 64 << 10;
 const MOST_TEXT_BYTES: usize = 4096;
 /// How long an answer waits for its record.
 const RECORD_LIMIT: Duration = Duration::from_secs(1);
-/// Requests that are not recorded although they are not `GET`: puts of new files are the store's daily work, and plans
-/// change nothing.
-const NOT_RECORDED: [&str; 2] = ["/v1/puts", "/v1/plans"];
+/// Requests that are not recorded although they are not `GET`: puts of new files are the store's daily work, plans change
+/// nothing, and the history has its reports with their callers.
+const NOT_RECORDED: [&str; 3] = ["/v1/puts", "/v1/plans", "/v1/history"];
 
 /// A request that is recorded once it is answered.
 pub(super) struct Audited {

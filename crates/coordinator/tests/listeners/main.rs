@@ -1,5 +1,6 @@
 //! Tests a whole coordinator in this process through its two ports.
 
+mod rebuilding;
 mod stuck;
 
 use std::net::SocketAddr;

@@ -212,6 +212,24 @@ impl fmt::Display for Action {
     }
 }
 
+impl Waiting {
+    /// Returns what an operator checks if the event does not come.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Replicas => {
+                "check that enough DataNodes are in service and have room (hdfs dfsadmin -report), and that \
+                 dfs.namenode.replication.max-streams of the NameNode is not 0: with 0, HDFS creates no replicas"
+            }
+            Self::Settled => {
+                "check that all DataNodes are in service and send heartbeats (hdfs dfsadmin -report)"
+            }
+            Self::Repair => {
+                "start the DataNodes with the missing blocks (hdfs fsck PATH -files -blocks -locations)"
+            }
+        }
+    }
+}
+
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -179,6 +179,11 @@ impl Drive {
         }
     }
 
+    /// Returns the desired state.
+    pub fn goal(&self) -> Goal {
+        self.goal
+    }
+
     /// Returns the term of the work; `None` before the first look.
     pub fn term(&self) -> Option<u64> {
         self.work.as_ref().map(|work| work.term)
@@ -238,6 +243,16 @@ impl Drive {
             self.refuted += u32::from(!is_right);
         }
         if self.refuted >= REFUTED { Order::End(Err(Stop::WrongParity)) } else { Order::Look }
+    }
+
+    /// Takes the action back: it was not begun, because the driver was busy. Another look decides what comes next.
+    pub fn handle_postponed(&mut self) -> Order {
+        if let Some(Action::Write { stripe, .. }) = self.action.take()
+            && let Some(written) = self.written.get_mut(&stripe)
+        {
+            *written -= 1;
+        }
+        Order::Look
     }
 
     fn act(&mut self, action: Action, until_ms: u64, now_ms: u64) -> Order {

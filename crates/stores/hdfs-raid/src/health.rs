@@ -21,8 +21,11 @@ pub struct Health {
     pub crowded_racks: usize,
     /// Data blocks that have no intact replica and no valid parity.
     pub unprotected: usize,
-    /// Files with one replica of each block and no valid parity.
+    /// Files with one replica of each block and no valid parity. If there is stale parity, one block with one replica
+    /// suffices: HDFS has not made the replicas yet that were asked for when the file was changed.
     pub single: usize,
+    /// Blocks with fewer replicas than their file is to have, beside stale parity.
+    pub lacking: usize,
 }
 
 /// A stripe of an encoded file or folder.
@@ -66,6 +69,20 @@ impl Health {
         }
     }
 
+    /// Returns the health of files with stale parity.
+    pub(crate) fn behind_stale_parity(files: &[&File]) -> Self {
+        let lacking = |file: &File| {
+            let wanted = usize::from(file.replication);
+            file.blocks.iter().filter(|block| block.replicas.len() < wanted).count()
+        };
+        let is_single = |file: &&&File| file.blocks.iter().any(|block| block.replicas.len() <= 1);
+        Self {
+            single: files.iter().filter(is_single).count(),
+            lacking: files.iter().map(|file| lacking(file)).sum(),
+            ..Self::without_parity(files)
+        }
+    }
+
     /// Adds another unit's numbers.
     pub(crate) fn add(&mut self, other: &Self) {
         for (&missing, &stripes) in &other.stripes {
@@ -76,6 +93,7 @@ impl Health {
         self.crowded_racks += other.crowded_racks;
         self.unprotected += other.unprotected;
         self.single += other.single;
+        self.lacking += other.lacking;
     }
 
     /// Returns the number of stripes that lack blocks.

@@ -16,6 +16,7 @@
 //! | [`Notes`] | whose parity a parity file is |
 //! | [`StaleParity`] | why a parity file is not valid |
 //! | [`Health`] | missing blocks, and stripes whose blocks stand too close together |
+//! | [`candidate()`] | which files are worked on, and towards which goal |
 //! | [`Work`] | the next call for one file: to encode it, to encode it again, to undo this |
 //! | [`Drive`] | when to look again, to try again, and to give up |
 //! | [`forecast()`] | all calls for one file, if each of them succeeds |
@@ -27,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod candidate;
 mod codec;
 mod drive;
 mod encode;
@@ -50,6 +52,7 @@ mod undo;
 mod work;
 
 pub use action::{Action, BlockMove, DECISION_MS, End, NewBlock, Next, Waiting};
+pub use candidate::{Candidate, Direction, candidate};
 pub use codec::{Codec, Scope, ShortenError, shortened};
 pub use drive::{Drive, Order, Pause, Refusal, Stop, Trouble};
 pub use facts::{DataNodes, Draft, DraftName, FactFinder, Facts, MarkedFile};

@@ -95,6 +95,13 @@ impl ParityState {
     }
 }
 
+impl Protection {
+    /// Whether it is the parity of another existing file, which was renamed.
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(self.state, ParityState::Stale(StaleParity::Foreign { .. }))
+    }
+}
+
 impl Notes {
     /// Returns the state of the parity of a source, and the replication of the source before it was encoded.
     pub(crate) fn protection(&self, codec: &Codec, source: &Source<'_>, parity: &File) -> Protection {
@@ -110,11 +117,16 @@ impl Notes {
         Protection { path: parity.path.clone(), state, former_replication }
     }
 
-    /// Returns the state of the parity of a file whose blocks do not form stripes any more.
-    pub(crate) fn irregular(&self, source: &File, parity: &File) -> Protection {
+    /// Returns the state of the parity of a file whose blocks do not form stripes any more, and why it is stale.
+    pub(crate) fn irregular(&self, source: &File, parity: &File) -> (Protection, StaleParity) {
         let former_replication = self.former_replication(&[source], parity);
-        let state = ParityState::Stale(StaleParity::Irregular);
-        Protection { path: parity.path.clone(), state, former_replication }
+        let foreign = match self.noted(&parity.path) {
+            Noted::Yes { note, is_living: true } if note.inode != source.inode => Some(note.inode),
+            _ => None,
+        };
+        let why = foreign.map_or(StaleParity::Irregular, |inode| StaleParity::Foreign { inode });
+        let state = ParityState::Stale(why);
+        (Protection { path: parity.path.clone(), state, former_replication }, why)
     }
 
     fn state(&self, codec: &Codec, source: &Source<'_>, parity: &File) -> ParityState {

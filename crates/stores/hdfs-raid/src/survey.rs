@@ -41,7 +41,8 @@ pub struct Unit {
     pub state: State,
     /// The length of all files in bytes.
     pub bytes: u64,
-    /// Bytes of all replicas and of the present parity file; 0 for a parity file that another unit includes.
+    /// Bytes of all replicas and of the present parity file, unless it is another file's; 0 for a parity file that
+    /// another unit includes.
     pub stored: u64,
     /// Bytes of all replicas and of the parity once the policy is fulfilled; `stored` if nothing is to be done.
     pub target: u64,
@@ -188,11 +189,13 @@ pub fn survey(listing: &Listing, policies: &Policies, now_ms: u64) -> Survey {
 fn finish(mut units: Vec<Unit>, listing: &Listing, policies: &Policies) -> Survey {
     let used = units.iter().filter_map(|unit| unit.protection.clone());
     let used: Vec<Protection> = used.collect();
+    let included: BTreeSet<&str> =
+        used.iter().filter(|it| !it.is_foreign()).map(|protection| protection.path.as_str()).collect();
     let used: BTreeMap<&str, &ParityState> =
         used.iter().map(|protection| (protection.path.as_str(), &protection.state)).collect();
     for unit in &mut units {
         let is_parity = matches!(unit.state, State::Excluded(Exclusion::Parity(_)));
-        if is_parity && used.contains_key(unit.path.as_str()) {
+        if is_parity && included.contains(unit.path.as_str()) {
             (unit.stored, unit.target) = (0, 0);
         }
     }
@@ -355,12 +358,13 @@ impl<'a> Surveyor<'a> {
         encoding: Encoding<'a>,
         held: Option<Exclusion>,
     ) -> Unit {
-        let health = Health::without_parity(&[file]);
+        let health = Health::behind_stale_parity(&[file]);
+        let (protection, why) = self.listing.notes.irregular(file, parity);
         let state = match health.unprotected {
-            0 => State::Stale(StaleParity::Irregular),
+            0 => State::Stale(why),
             unprotected => State::Damaged(Damage { unprotected, ..Damage::default() }),
         };
-        let stored = replicated(&[file], u16::MAX) + parity.bytes * u64::from(parity.replication);
+        let stored = replicated(&[file], u16::MAX) + included_bytes(Some(&protection), Some(parity));
         Unit {
             path: file.path.clone(),
             files: vec![file.path.clone()],
@@ -371,7 +375,7 @@ impl<'a> Surveyor<'a> {
             stored,
             target: stored,
             stripes: Vec::new(),
-            protection: Some(self.listing.notes.irregular(file, parity)),
+            protection: Some(protection),
             health,
             held,
         }
@@ -435,7 +439,7 @@ impl<'a> Surveyor<'a> {
     fn unit(&mut self, source: Source<'a>, encoding: Encoding<'a>) -> Unit {
         let held = encoding.parity.and_then(|_| self.held(&source));
         let Examined { state, stripes, protection, health } = self.examine(&source, encoding, held.is_some());
-        let parity = encoding.parity.map_or(0, |parity| parity.bytes * u64::from(parity.replication));
+        let parity = included_bytes(protection.as_ref(), encoding.parity);
         let stored = replicated(&source.files, u16::MAX) + parity;
         let target = match (&state, encoding.policy) {
             (State::ShouldEncode | State::Stale(_) | State::NotLowered, Some(policy)) if held.is_none() => {
@@ -478,7 +482,7 @@ impl<'a> Surveyor<'a> {
             _ => None,
         };
         if let Some(why) = stale {
-            let health = Health::without_parity(&source.files);
+            let health = Health::behind_stale_parity(&source.files);
             let (state, stripes) = match health.unprotected {
                 0 if is_held || encoding.is_stray => (State::Stale(why), Vec::new()),
                 0 => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),
@@ -655,6 +659,12 @@ fn excluded(path: &str, files: &[&File], why: Exclusion) -> Unit {
 /// Returns the bytes of all replicas of files if the replication is at most this high.
 fn replicated(files: &[&File], at_most: u16) -> u64 {
     files.iter().map(|file| file.bytes * u64::from(file.replication.min(at_most))).sum()
+}
+
+/// Returns the bytes of a file's parity. Parity of another file, which was renamed, is included there.
+fn included_bytes(protection: Option<&Protection>, parity: Option<&File>) -> u64 {
+    let is_own = protection.is_none_or(|protection| !protection.is_foreign());
+    parity.filter(|_| is_own).map_or(0, |parity| parity.bytes * u64::from(parity.replication))
 }
 
 /// Returns the bytes of replicas and parity once a policy is fulfilled.

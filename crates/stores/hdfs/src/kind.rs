@@ -8,6 +8,7 @@ use std::sync::Arc;
 use attached::{Attaching, Kind, KindError, settings_of};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use cluster::{Cluster, HelperConfig, Name, OwnRepair};
+use crc_fast::{CrcAlgorithm, checksum};
 use hdfs_raid::{Codec, all_codecs};
 use store_api::{Blocks, SharedRecords, Storage};
 
@@ -87,6 +88,7 @@ fn encoding(cluster: &Cluster, raid: &RaidConfig) -> Option<EncodingSettings> {
         rate: raid.rate.map(|rate| rate.bits_per_second().div_ceil(8)),
         files_at_once: raid.files_at_once,
         interval: raid.interval,
+        owner: checksum(CrcAlgorithm::Crc64Nvme, cluster.config().cluster_id.to_string().as_bytes()),
     })
 }
 

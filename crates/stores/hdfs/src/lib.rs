@@ -30,7 +30,7 @@ pub use listing::{
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
 pub use raid::{
-    Driver, Errand, HelperParity, Outcome, Pace, ParityMaker, Pending, RaidFile, RaidNameNode, Unpaced,
-    drive_all, term,
+    Deeds, Driver, Errand, HelperParity, Outcome, Pace, ParityMaker, Pending, RaidFile, RaidNameNode,
+    Unpaced, drive_all, term,
 };
 pub use storage::{AttachError, Attachment, EncodingSettings, POLICY, POLICY_WITHOUT_NAMENODE, open};

@@ -7,6 +7,7 @@ pub(crate) mod choosing;
 mod drafts;
 pub(crate) mod driving;
 pub(crate) mod policy_file;
+mod proofs;
 pub(crate) mod schedule;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ use crate::{
 
 pub use by_helpers::HelperParity;
 pub use changes::RaidFile;
-pub use driving::{Driver, Errand, Outcome, Pace, ParityMaker, Pending, Unpaced, drive_all, term};
+pub use driving::{Deeds, Driver, Errand, Outcome, Pace, ParityMaker, Pending, Unpaced, drive_all, term};
 
 /// The most files or inodes in one query.
 const AT_ONCE: usize = 256;

@@ -90,7 +90,8 @@ impl Cluster {
         self.launcher.uri()
     }
 
-    pub(crate) fn ground(&self) -> Arc<dyn Ground> {
+    /// The environment in which the cluster's processes run.
+    pub fn ground(&self) -> Arc<dyn Ground> {
         Arc::clone(&self.launcher.ground)
     }
 

@@ -45,6 +45,8 @@ impl FilesPicture {
             | StoreChange::Unjudged(_)
             | StoreChange::Doubted(_)
             | StoreChange::Remarks(_)
+            | StoreChange::FileWorked(_)
+            | StoreChange::FileBacklog(_)
             | StoreChange::Needed(_)
             | StoreChange::Maintained(_)
             | StoreChange::Unlisted(_)

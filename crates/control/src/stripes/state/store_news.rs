@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use repair::NodeId;
 use repair::wire::control::HeldBlock;
-use store_api::OtherData;
+use store_api::{FileBacklog, OtherData};
 
 use crate::error::RequestError;
 
@@ -20,6 +20,8 @@ pub(crate) struct StoreNews {
     pub(crate) needed: BTreeMap<NodeId, OtherData>,
     /// The nodes that the store's operators have put into maintenance.
     pub(crate) maintained: BTreeSet<NodeId>,
+    /// The files on which the store works; `None` if it works on none by itself.
+    pub(crate) file_backlog: Option<FileBacklog>,
     pub(in crate::stripes) unlisted: Option<String>,
     pub(in crate::stripes) remarks: Vec<String>,
     /// The block lists of helpers that registered before the first listing.

@@ -170,6 +170,8 @@ impl Told {
             | StoreChange::Unjudged(_)
             | StoreChange::Doubted(_)
             | StoreChange::Remarks(_)
+            | StoreChange::FileWorked(_)
+            | StoreChange::FileBacklog(_)
             | StoreChange::Needed(_)
             | StoreChange::Maintained(_)
             | StoreChange::Unlisted(_)

@@ -112,6 +112,34 @@ fn parity_of_a_renamed_file_is_told_apart() {
     assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Foreign { inode: 1 }));
 }
 
+/// A new file is at the former path of a renamed one, so the parity file is at the path of the one and belongs to the other.
+#[test]
+fn the_bytes_of_parity_are_counted_once() {
+    let [source, parity] = encoded();
+    let note = note(&source, &parity);
+    let [bytes, parity_bytes] = [source.bytes, parity.bytes];
+    let other = File { inode: 2, ..source.clone() };
+    let mut irregular = other.clone();
+    irregular.blocks[4].bytes -= 512;
+    irregular.bytes -= 512;
+    for (other, path) in [(other.clone(), "/large/a"), (other, "/large/new"), (irregular, "/large/new")] {
+        let renamed = File { path: path.to_owned(), ..source.clone() };
+        let files = vec![other.clone(), renamed.clone(), parity.clone()];
+        let survey = noted(&listing(files), note, &[1]);
+        assert_eq!(unit(&survey, "/large/f").stored, other.bytes, "its path has the parity of {path}");
+        assert_eq!((unit(&survey, path).stored, unit(&survey, PARITY).stored), (bytes + parity_bytes, 0));
+        let total: u64 = survey.units.iter().map(|unit| unit.stored).sum();
+        assert_eq!(total, other.bytes + bytes + parity_bytes);
+        assert_eq!(parity_state(&survey, PARITY), ParityState::Renamed(1));
+        // The renamed file is not listed. Its parity is counted by itself.
+        let survey = noted(&listing(vec![other.clone(), parity.clone()]), note, &[1]);
+        assert_eq!(
+            (unit(&survey, "/large/f").stored, unit(&survey, PARITY).stored),
+            (other.bytes, parity_bytes)
+        );
+    }
+}
+
 #[test]
 fn a_lost_block_of_a_renamed_file_is_unreadable_until_its_parity_follows() {
     let [mut source, parity] = encoded();

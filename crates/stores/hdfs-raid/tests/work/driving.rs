@@ -91,6 +91,24 @@ fn every_call_may_fail_once() {
     assert!(failed.len() > 10, "{failed:?}");
 }
 
+/// The driver is busy with other files. Calls that it postpones are no attempts.
+#[test]
+fn a_postponed_call_is_no_attempt() {
+    let mut world = World::new(Start::Replicated);
+    let (mut command, mut postponed) = (Command::new(&world, ENCODED, 100), 0);
+    let end = loop {
+        if postponed < 20 && matches!(&command.order, Order::Act { action: Action::Write { .. }, .. }) {
+            postponed += 1;
+            command.order = command.drive.handle_postponed();
+        }
+        if let Some(end) = command.step(&mut world, &mut |_| None) {
+            break end;
+        }
+    };
+    assert_eq!((end, postponed), (Ok(End::Encoded), 20));
+    world.assert_encoded();
+}
+
 #[test]
 fn a_call_that_always_fails_ends_the_work_and_nothing_is_lost() {
     let mut calls = World::new(Start::Replicated);

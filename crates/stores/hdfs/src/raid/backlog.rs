@@ -3,7 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::schedule::{Amount, Backlog, Hold, Urgency};
+use hdfs_raid::Pause;
+
+use super::schedule::{Amount, Backlog, Failure, Hold, Urgency, Wait};
+
+/// Shorter waits for HDFS are usual: DataNodes create and remove replicas with their heartbeats.
+const LONG_WAIT_MS: u64 = 120_000;
 
 /// The names of the amounts of data, and their sizes.
 const UNITS: [(&str, u64); 4] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
@@ -21,6 +26,7 @@ impl Backlog {
         if let (1.., Hold::Background(why) | Hold::All(why)) = (total.files, hold) {
             remarks.push(format!("encoding by policies waits: {why}"));
         }
+        remarks.extend(self.waits_text());
         remarks.extend(self.failures(|urgency| urgency != Urgency::Unsafe).map(|(count, text)| {
             format!("{} could not be encoded and will be tried again: {text}", files(count))
         }));
@@ -62,17 +68,36 @@ impl Backlog {
 
     /// Returns the number of files that failed, and the most frequent reason with a path.
     fn failures(&self, is_meant: impl Fn(Urgency) -> bool) -> Option<(u64, String)> {
-        let failed: Vec<_> = self.failed.iter().filter(|(_, urgency, _)| is_meant(*urgency)).collect();
-        let mut by_reason: BTreeMap<&str, (u64, &str)> = BTreeMap::new();
-        for (path, _, why) in &failed {
-            by_reason.entry(why.as_str()).or_insert((0, path.as_str())).0 += 1;
+        let failed: Vec<&Failure> = self.failed.iter().filter(|it| is_meant(it.urgency)).collect();
+        let mut by_reason: BTreeMap<&str, (u64, &Failure)> = BTreeMap::new();
+        for &failure in &failed {
+            let (count, longest) = by_reason.entry(failure.why.as_str()).or_insert((0, failure));
+            *count += 1;
+            if failure.for_ms > longest.for_ms {
+                *longest = failure;
+            }
         }
-        let (why, (count, path)) = by_reason.into_iter().max_by_key(|(_, (count, _))| *count)?;
+        let (why, (count, longest)) = by_reason.into_iter().max_by_key(|(_, (count, _))| *count)?;
+        let (path, time) = (&longest.path, time(longest.for_ms));
         let all = failed.len() as u64;
         let others =
             if all > count { format!("; {} for other reasons", files(all - count)) } else { String::new() };
         let more = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-        Some((all, format!("{path}{more}: {why}{others}")))
+        Some((all, format!("{path}{more}{time}: {why}{others}")))
+    }
+
+    /// Returns the file that has waited longest for HDFS, if that is long, with the operator's next step.
+    fn waits_text(&self) -> Option<String> {
+        let long: Vec<&Wait> = self.waits.iter().filter(|wait| wait.for_ms >= LONG_WAIT_MS).collect();
+        let Wait { path, why, for_ms } = long.iter().max_by_key(|wait| wait.for_ms)?;
+        let all =
+            if long.len() == 1 { "1 file waits".to_owned() } else { format!("{} files wait", long.len()) };
+        let more = if long.len() > 1 { format!(" and {} more", long.len() - 1) } else { String::new() };
+        let advice = match why {
+            Pause::Waiting(waiting) => format!("; if this takes too long, {}", waiting.advice()),
+            Pause::Retry(_) => String::new(),
+        };
+        Some(format!("{all} for HDFS: {path}{more}{}: {why}{advice}", time(*for_ms)))
     }
 
     fn left_as_they_are(&self) -> Option<String> {
@@ -103,6 +128,11 @@ fn size(bytes: u64) -> String {
         || format!("{bytes} B"),
         |(name, unit)| format!("{:.1} {name}", bytes as f64 / *unit as f64),
     )
+}
+
+/// Returns how long something has lasted, for a sentence. A short time would change with each look.
+fn time(ms: u64) -> String {
+    if ms < 120_000 { String::new() } else { format!(", for {}", duration(ms / 1000)) }
 }
 
 fn duration(seconds: u64) -> String {
@@ -149,9 +179,31 @@ mod tests {
         );
     }
 
+    /// HDFS creates no replicas of a file whose replication was raised, and says nothing about it.
+    #[test]
+    fn a_file_that_waits_for_hdfs_is_named_with_the_time_and_the_next_step() {
+        let wait = |path: &str, minutes: u64| Wait {
+            path: path.to_owned(),
+            why: Pause::Waiting(hdfs_raid::Waiting::Replicas),
+            for_ms: minutes * 60_000,
+        };
+        let told = |waits| Backlog { waits, ..backlog() }.remarks(&Hold::None, Some(0));
+        assert_eq!(told(vec![wait("/a", 1)]).len(), 1, "a short wait is usual");
+        let remarks = told(vec![wait("/a", 3), wait("/b", 9), wait("/c", 1)]);
+        let said =
+            "2 files wait for HDFS: /b and 1 more, for 9 min: wait until HDFS has created all replicas; ";
+        assert!(remarks[1].starts_with(said), "{remarks:?}");
+        assert!(remarks[1].contains("dfs.namenode.replication.max-streams"), "{remarks:?}");
+    }
+
     #[test]
     fn files_that_stay_unprotected_are_a_problem_and_other_failures_a_remark() {
-        let failed = |path: &str, urgency, why: &str| (path.to_owned(), urgency, why.to_owned());
+        let failed = |path: &str, urgency, why: &str| Failure {
+            path: path.to_owned(),
+            urgency,
+            why: why.to_owned(),
+            for_ms: if path == "/b" { 25 * 60_000 } else { 0 },
+        };
         let failures = vec![
             failed("/a", Urgency::New, "full"),
             failed("/b", Urgency::Unsafe, "quota"),
@@ -165,7 +217,7 @@ mod tests {
         assert_eq!(remarks[1..], [expected, "2 files left as they are for now: too new"]);
         let troubles = backlog.troubles();
         assert!(troubles.len() == 1 && troubles[0].starts_with("1 file with one replica"), "{troubles:?}");
-        assert!(troubles[0].contains("/b: quota"), "{troubles:?}");
+        assert!(troubles[0].contains("/b, for 25 min: quota"), "{troubles:?}");
         assert_eq!(Backlog::default().troubles(), Vec::<String>::new());
     }
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use codes::{BlockIndex, CodeSpec};
-use hdfs_raid::{Block, Facts, Fingerprint, Layout, MarkedFile, NewBlock, Note, Refusal, Trouble};
+use hdfs_raid::{Block, Facts, Fingerprint, Layout, MarkedFile, Member, NewBlock, Note, Refusal, Trouble};
 use repair::StripeId;
 use store_api::{DescribedBlock, DescribedStripe, LateRebuilder, Rebuild, RebuildError, Rebuilder, Rebuilt};
 use tokio::time::Instant;
@@ -32,6 +32,7 @@ use tokio::time::Instant;
 use super::changes::{layout, refused, source};
 use super::drafts::{Drafts, Held};
 use super::driving::{ParityMaker, Pending};
+use super::proofs::Proofs;
 use super::{RaidFile, RaidNameNode};
 use crate::Hdfs;
 use crate::blocks::ReplicaName;
@@ -47,8 +48,6 @@ const REPAIR_LIMIT: Duration = Duration::from_secs(1000);
 const LEASE: Duration = Duration::from_secs(60);
 /// The interval between checks whether all helpers of a repair are still connected.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// The maximum number of stripes whose proofs are remembered. Further ones are proven by the JVM.
-const MOST_PROVEN: usize = 65_536;
 
 /// Takes news about a file: its path, and the news.
 type Teller = dyn Fn(&str, &dyn fmt::Display) + Send + Sync;
@@ -64,8 +63,7 @@ pub struct HelperParity {
     pushes: bool,
     scheme: Option<String>,
     is_required: bool,
-    /// The stripes whose blocks, data and parity, were found to satisfy all parity equations.
-    proven: Mutex<BTreeSet<String>>,
+    proven: Mutex<Proofs>,
 }
 
 impl fmt::Debug for HelperParity {
@@ -126,7 +124,7 @@ impl HelperParity {
         self.names.get(address).map_or(address, String::as_str)
     }
 
-    fn proven(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn proven(&self) -> MutexGuard<'_, Proofs> {
         self.proven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -161,6 +159,10 @@ impl ParityMaker for HelperParity {
             return Box::pin(std::future::ready(Ok(true)));
         }
         self.jvm.prove(file, facts, note, parity)
+    }
+
+    fn has_proof(&self, file: &RaidFile, facts: &Facts, parity: &[String]) -> bool {
+        prints(file, facts, parity).is_some_and(|prints| self.proven().contain(&prints))
     }
 }
 
@@ -262,9 +264,8 @@ impl HelperParity {
         };
         let rebuilt = self.rebuild(&stripe, &rebuild).await?;
         drafts.complete(task.block_bytes, &reserved).await.map_err(text)?;
-        let mut proven = self.proven();
-        if rebuilt.is_checked && task.is_proven_by_check() && proven.len() < MOST_PROVEN {
-            proven.insert(task.print_with(&reserved));
+        if rebuilt.is_checked && task.is_proven_by_check() {
+            self.proven().insert(task.print_with(&reserved));
         }
         Ok(())
     }
@@ -301,26 +302,22 @@ impl HelperParity {
 
     /// Whether all stripes of a file are proven, with the parity in these files of a draft. A proof is used once.
     fn take_proof(&self, file: &RaidFile, facts: &Facts, parity: &[String]) -> bool {
-        let (Ok(source), Ok(layout)) = (source(file, facts), layout(file, facts)) else { return false };
-        let drafts: BTreeMap<&str, &MarkedFile> = drafts_of(facts);
-        let parity: Vec<&Block> = parity
-            .iter()
-            .filter_map(|path| drafts.get(path.as_str()))
-            .flat_map(|it| &it.file.blocks)
-            .collect();
-        let prints = layout.stripes().enumerate().map(|(stripe, members)| {
-            let parity = parity.get(layout.parity_positions(stripe))?;
-            let data = members.iter().map(|member| &source.blocks[member.block]);
-            Some(Fingerprint::of(data.chain(parity.iter().copied())).to_string())
-        });
-        let Some(prints) = prints.collect::<Option<Vec<String>>>() else { return false };
-        let mut proven = self.proven();
-        let are_proven = prints.iter().all(|print| proven.contains(print));
-        prints.iter().for_each(|print| {
-            proven.remove(print);
-        });
-        are_proven
+        prints(file, facts, parity).is_some_and(|prints| self.proven().take(&prints))
     }
+}
+
+/// Identifies the blocks of each stripe of a file, with the parity in these files of a draft.
+fn prints(file: &RaidFile, facts: &Facts, parity: &[String]) -> Option<Vec<String>> {
+    let (source, layout) = (source(file, facts).ok()?, layout(file, facts).ok()?);
+    let drafts = drafts_of(facts);
+    let parity = parity.iter().filter_map(|path| drafts.get(path.as_str()));
+    let parity: Vec<&Block> = parity.flat_map(|it| &it.file.blocks).collect();
+    let stripe = |(stripe, members): (usize, &[Member])| {
+        let parity = parity.get(layout.parity_positions(stripe))?;
+        let data = members.iter().map(|member| &source.blocks[member.block]);
+        Some(Fingerprint::of(data.chain(parity.iter().copied())).to_string())
+    };
+    layout.stripes().enumerate().map(stripe).collect()
 }
 
 fn text(error: impl fmt::Display) -> String {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hdfs_raid::{
-    Codec, File, Glob, Listing, ParityState, Policies, Scope, StaleParity, State, Survey, Unit, is_within,
-    parity_path,
+    Codec, Direction, File, Glob, Goal, Listing, ParityState, Policies, Scope, State, Survey, Unit,
+    candidate, is_within, parity_path,
 };
 
 use super::schedule::{Encoding, Task, Urgency};
@@ -13,25 +13,39 @@ use super::schedule::{Encoding, Task, Urgency};
 /// The characters of a pattern that stand for others.
 const WILD: [char; 3] = ['*', '?', '{'];
 
-/// How each policy encodes files. Tasks share it.
+/// How files are encoded: by each policy, and by each codec if no policy covers them. Tasks share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Encodings(BTreeMap<String, Arc<Encoding>>);
+pub(crate) struct Encodings {
+    policies: Policies,
+    by_policy: BTreeMap<String, Arc<Encoding>>,
+    /// For files that were renamed without their parity, to a path without a policy.
+    by_codec: BTreeMap<String, Arc<Encoding>>,
+}
 
 impl Encodings {
-    /// Returns the encodings of all policies over files. Stripes over folders are not encoded yet.
+    /// Returns the encodings of all policies and codecs over files. Stripes over folders are not encoded yet.
     pub fn of(policies: &Policies) -> Self {
-        let encoding = |policy: &hdfs_raid::RaidPolicy| {
-            let codec = policies.codec_of(policy);
+        let encoding = |codec: &Codec, policy: Option<&hdfs_raid::RaidPolicy>| {
             let tolerated = codec.tolerates().expect("the code was checked when it was parsed");
-            let encoding = Encoding { codec: codec.clone(), policy: policy.clone(), tolerated };
-            (codec.scope == Scope::File).then(|| (policy.name.clone(), Arc::new(encoding)))
+            let goal = policy.map_or(Goal::Protected, hdfs_raid::RaidPolicy::goal);
+            let encoding = Encoding { codec: codec.clone(), policy: policy.cloned(), goal, tolerated };
+            (codec.scope == Scope::File).then(|| Arc::new(encoding))
         };
-        Self(policies.policies().iter().filter_map(encoding).collect())
+        let of_policy = |policy: &hdfs_raid::RaidPolicy| {
+            Some((policy.name.clone(), encoding(policies.codec_of(policy), Some(policy))?))
+        };
+        let of_codec = |codec: &Codec| Some((codec.name.clone(), encoding(codec, None)?));
+        Self {
+            policies: policies.clone(),
+            by_policy: policies.policies().iter().filter_map(of_policy).collect(),
+            by_codec: policies.codecs().iter().filter_map(of_codec).collect(),
+        }
     }
 
     /// Returns the folders to list: those of all patterns, without folders inside of others.
     pub fn roots(&self) -> Vec<String> {
-        let patterns = self.0.values().flat_map(|encoding| &encoding.policy.paths);
+        let policies = self.by_policy.values().filter_map(|encoding| encoding.policy.as_ref());
+        let patterns = policies.flat_map(|policy| &policy.paths);
         let roots: BTreeSet<String> = patterns.map(root_of).collect();
         let is_covered = |root: &str| roots.iter().any(|other| other != root && is_within(root, other));
         roots.iter().filter(|root| !is_covered(root)).cloned().collect()
@@ -42,11 +56,13 @@ impl Encodings {
         let files: BTreeMap<&str, &File> =
             listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
         let task = |unit: &Unit| {
-            let encoding = self.0.get(unit.policy.as_ref()?)?;
+            let found = candidate(unit, &self.policies, Direction::Encode).ok()?;
+            let encoding = match found.policy {
+                Some(policy) => self.by_policy.get(&policy.name)?,
+                None => self.by_codec.get(&found.codec.name)?,
+            };
             let file = files.get(unit.path.as_str())?;
-            // Parity of another codec remains from a former policy.
-            let is_own = unit.codec.as_ref() == Some(&encoding.codec.name);
-            let urgency = urgency(unit, file, &files).filter(|_| is_own && covers(&unit.path))?;
+            let urgency = urgency(unit, file, &files).filter(|_| covers(&unit.path))?;
             let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
             let stray = unit.stray().map(str::to_owned);
             Some(Task { path, bytes: unit.bytes, modified_ms: file.modified_ms, urgency, encoding, stray })
@@ -63,17 +79,10 @@ fn root_of(pattern: &Glob) -> String {
     if root.is_empty() { "/".to_owned() } else { root }
 }
 
-/// Returns why a file that a policy covers needs work; `None` if it needs none, or if Mend leaves it as it is.
+/// Returns why a [candidate] needs work; `None` if it needs none.
 fn urgency(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> Option<Urgency> {
-    // Without valid parity, even a file that is not encoded now needs its former replicas.
-    let is_unprotected = matches!(unit.state, State::Stale(_)) || unit.stray().is_some();
-    if unit.held.is_some() && !is_unprotected {
-        return None;
-    }
     let is_single = unit.health.single > 0 || unit.health.unprotected > 0;
     match &unit.state {
-        // Another version of Mend knows what the note means.
-        State::Stale(StaleParity::UnknownNote) => None,
         State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => Some(Urgency::Unsafe),
         State::Stale(_) => Some(Urgency::Changed),
         // The blocks of a damaged file are repaired first.
@@ -193,6 +202,23 @@ mod tests {
         assert!(is_less);
         listing.files.retain(|file| file.path != "/d/renamed");
         assert!(!not_renamed(whole_tasks(&listing), &listing).1);
+    }
+
+    /// The folder is listed because of a policy, but the pattern does not cover the new path.
+    #[test]
+    fn parity_follows_a_file_that_no_policy_covers_any_more() {
+        let node = |at| Node { address: format!("n{at}"), rack: "/r".to_owned(), is_usable: true };
+        let mut listing =
+            Listing { root: "/".to_owned(), nodes: (0..5).map(node).collect(), ..Listing::default() };
+        let before = file("/d/f", 1, 1, 10);
+        let parity = parity(&before, 15);
+        prove(&mut listing, &before, &parity);
+        listing.files.extend([File { path: "/e/f".to_owned(), ..before }, parity]);
+        let tasks = whole_tasks(&listing);
+        let [task] = &tasks[..] else { panic!("one task: {tasks:?}") };
+        assert_eq!((task.path.as_str(), task.urgency), ("/e/f", Urgency::Unsafe));
+        assert_eq!(task.stray.as_deref(), Some("/raid/d/f"));
+        assert_eq!((task.encoding.goal, task.encoding.policy.as_ref()), (Goal::Protected, None));
     }
 
     #[test]

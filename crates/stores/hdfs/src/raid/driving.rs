@@ -11,16 +11,18 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hdfs_raid::{Action, Drive, End, Facts, NewBlock, Note, Order, Pause, Stop, Trouble};
-use tokio::sync::Semaphore;
+use hdfs_raid::{Action, Drive, End, Facts, Goal, NewBlock, Note, Order, Pause, Stop, Trouble};
+use store_api::FileWorkKind;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::changes::now_ms;
 use super::{RaidFile, RaidNameNode};
 
-/// The most files whose blocks are read or written at the same time.
+/// The most files whose blocks are read or written at the same time, and the most urgent ones besides.
 const DATA_AT_ONCE: usize = 2;
-/// The number of bits of a term that contain the process number.
+/// The number of bits of a term that contain the process number, or identify the coordinator's cluster.
 pub(crate) const TERM_BITS: u32 = 20;
 /// DataNodes with about as many blocks are equally good places for new ones: the choice among them is random.
 const ABOUT: u64 = 4;
@@ -41,6 +43,34 @@ pub struct Outcome {
     pub path: String,
     /// The state that was reached, or why the work was given up.
     pub result: Result<End, Stop>,
+    /// What the work has done.
+    pub deeds: Deeds,
+}
+
+/// What the work on a file has done, since it was last interrupted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// The length of the file in bytes.
+    pub bytes: u64,
+    /// The duration in milliseconds.
+    pub took_ms: u64,
+    /// Whether a call has changed HDFS.
+    pub has_changed: bool,
+    /// Whether parity was made, or the replication of the file was lowered.
+    pub has_encoded: bool,
+    /// Whether the encoding was to be undone.
+    pub is_undo: bool,
+}
+
+impl Deeds {
+    /// Returns the kind of work, for the history.
+    pub fn kind(&self, has_failed: bool) -> FileWorkKind {
+        match () {
+            () if self.is_undo => FileWorkKind::Undo,
+            () if self.has_encoded || has_failed => FileWorkKind::Encode,
+            () => FileWorkKind::Adjust,
+        }
+    }
 }
 
 /// The pending result of a [`ParityMaker`] or a [`Pace`].
@@ -72,6 +102,12 @@ pub trait ParityMaker: Send + Sync {
         note: Note,
         parity: &'a [String],
     ) -> Pending<'a, Result<bool, Trouble>>;
+
+    /// Whether the parity in these files is proven already, so that [`prove`](Self::prove) reads nothing.
+    fn has_proof(&self, file: &RaidFile, facts: &Facts, parity: &[String]) -> bool {
+        let _ = (file, facts, parity);
+        false
+    }
 }
 
 /// Decides when the work on a file continues.
@@ -86,6 +122,17 @@ pub trait Pace: Send + Sync {
 
     /// Takes the number of bytes that a call has read from DataNodes or written to them.
     fn note_moved(&self, bytes: u64);
+
+    /// Whether the work on this file does not wait for calls for others that are not urgent. A call may take many minutes.
+    fn is_urgent(&self, path: &str, is_lowered: bool) -> bool {
+        let _ = path;
+        is_lowered
+    }
+
+    /// Takes the event for which the work on this file waits now, if it does.
+    fn note_wait(&self, path: &str, why: Option<&Pause>) {
+        let _ = (path, why);
+    }
 }
 
 /// Work without a limit.
@@ -100,7 +147,14 @@ pub struct Driver {
     tell: Box<Teller>,
     /// The number of blocks on each DataNode, by address.
     blocks: Mutex<BTreeMap<String, u64>>,
-    data: Semaphore,
+    /// Places for calls that read or write blocks.
+    places: Places,
+}
+
+/// Places for calls that read or write blocks.
+struct Places {
+    urgent: Semaphore,
+    others: Semaphore,
 }
 
 /// Takes news about a file: a path, and a call, a wait or the end.
@@ -117,12 +171,25 @@ struct Worker<'a> {
     said: Option<Pause>,
     /// Whether this work has lowered the replication of the file.
     is_lowered: bool,
+    /// The place for the next call that reads or writes blocks, if the work has waited for it.
+    place: Option<SemaphorePermit<'a>>,
+    deeds: Deeds,
 }
 
 /// Returns a term that no other process has: the time in milliseconds, and bits of the process number.
 pub fn term() -> u64 {
-    let process = u64::from(std::process::id());
-    (now_ms() << TERM_BITS) | (process & ((1 << TERM_BITS) - 1))
+    term_of(u64::from(std::process::id()))
+}
+
+/// Returns the term of a program that begins now: the time in milliseconds, and bits of a number that identifies the
+/// program.
+pub(crate) fn term_of(owner: u64) -> u64 {
+    (now_ms() << TERM_BITS) | owner_of(owner)
+}
+
+/// Returns the bits of a term that identify the program.
+pub(crate) fn owner_of(term: u64) -> u64 {
+    term & ((1 << TERM_BITS) - 1)
 }
 
 impl fmt::Debug for Driver {
@@ -141,7 +208,8 @@ impl Driver {
     ) -> Self {
         let maker = Arc::new(namenode.clone());
         let blocks = Mutex::default();
-        Self { namenode, maker, pace, tell: Box::new(tell), blocks, data: Semaphore::new(DATA_AT_ONCE) }
+        let [urgent, others] = [(); 2].map(|()| Semaphore::new(DATA_AT_ONCE));
+        Self { namenode, maker, pace, tell: Box::new(tell), blocks, places: Places { urgent, others } }
     }
 
     /// Has another maker make the parity.
@@ -161,14 +229,17 @@ impl Driver {
     pub async fn drive(&self, errand: Errand) -> Option<Outcome> {
         let Errand { file, drive } = errand;
         let path = file.path.clone();
-        let facts = Facts::default();
-        let worker = Worker { file, drive, driver: self, facts, said: None, is_lowered: false };
+        let begun = Instant::now();
+        let mut worker = Worker::new(file, drive, self);
         let result = worker.run().await?;
+        let took_ms = begun.elapsed().as_millis() as u64;
+        let is_undo = result == Ok(End::Plain) || worker.drive.goal() == Goal::Plain;
+        let deeds = Deeds { took_ms, is_undo, ..worker.deeds };
         match &result {
             Ok(end) => (self.tell)(&path, end),
             Err(stop) => (self.tell)(&path, stop),
         }
-        Some(Outcome { path, result })
+        Some(Outcome { path, result, deeds })
     }
 
     fn blocks(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
@@ -200,9 +271,14 @@ pub async fn drive_all(
     }
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    fn new(file: RaidFile, drive: Drive, driver: &'a Driver) -> Self {
+        let (facts, deeds) = (Facts::default(), Deeds::default());
+        Self { file, drive, driver, facts, said: None, is_lowered: false, place: None, deeds }
+    }
+
     /// Returns the result; `None` if the pace has stopped the work.
-    async fn run(mut self) -> Option<Result<End, Stop>> {
+    async fn run(&mut self) -> Option<Result<End, Stop>> {
         let mut order = Order::Look;
         loop {
             order = match order {
@@ -235,11 +311,14 @@ impl Worker<'_> {
         }
         nodes.add_blocks(&self.driver.blocks());
         self.facts = facts.clone();
+        self.deeds.bytes = facts.source.as_ref().map_or(self.deeds.bytes, |source| source.file.bytes);
         Some(self.drive.handle_look(Ok((facts, &nodes)), looked_ms, now_ms()))
     }
 
     /// Pauses; says why, unless it has said so before.
     async fn pause(&mut self, ms: u64, why: Pause) {
+        self.place = None;
+        self.driver.pace.note_wait(&self.file.path, Some(&why));
         if self.said.as_ref() != Some(&why) {
             (self.driver.tell)(&self.file.path, &why);
             self.said = Some(why);
@@ -248,20 +327,53 @@ impl Worker<'_> {
     }
 
     async fn act(&mut self, action: &Action, until_ms: u64) -> Order {
-        let bytes = moved_bytes(&self.file, &self.facts, action);
-        let _permit = if bytes > 0 { self.driver.data.acquire().await.ok() } else { None };
+        self.driver.pace.note_wait(&self.file.path, None);
+        let bytes = self.bytes_of(action);
+        if bytes == 0 {
+            self.place = None;
+        } else if self.place.is_none() && self.await_place().await {
+            // The file may have changed meanwhile, and the pace may stop the work.
+            return self.drive.handle_postponed();
+        }
         self.said = None;
         (self.driver.tell)(&self.file.path, action);
         let result = self.carry_out(action, until_ms).await;
+        self.place = None;
         self.driver.pace.note_moved(bytes);
         // A call that was not answered may have been carried out.
         let may_be_done = matches!(result, Ok(_) | Err(Trouble::Unreachable(_)));
-        self.is_lowered |= may_be_done && lowers(&self.facts, action);
+        let is_lowered = may_be_done && lowers(&self.facts, action);
+        self.is_lowered |= is_lowered;
+        self.deeds.has_changed |= may_be_done && !matches!(action, Action::Prove { .. });
+        self.deeds.has_encoded |= is_lowered || (may_be_done && matches!(action, Action::Write { .. }));
         if let (Ok(_), Action::Write { blocks, .. }) = (&result, action) {
             let mut counts = self.driver.blocks();
             blocks.iter().for_each(|block| *counts.entry(block.datanode.clone()).or_default() += 1);
         }
         self.drive.handle_action(result, now_ms())
+    }
+
+    /// Takes a place for a call that reads or writes blocks. Returns whether other calls had to end first.
+    async fn await_place(&mut self) -> bool {
+        let driver = self.driver;
+        let is_urgent = driver.pace.is_urgent(&self.file.path, self.is_lowered);
+        let places = if is_urgent { &driver.places.urgent } else { &driver.places.others };
+        let free = places.try_acquire().ok();
+        let has_waited = free.is_none();
+        self.place = match free {
+            Some(place) => Some(place),
+            None => Some(places.acquire().await.expect("places are never closed")),
+        };
+        has_waited
+    }
+
+    /// Returns how many bytes an action reads and writes, at most.
+    fn bytes_of(&self, action: &Action) -> u64 {
+        let is_proven = |parity: &[String]| self.driver.maker.has_proof(&self.file, &self.facts, parity);
+        match action {
+            Action::Prove { parity, .. } if is_proven(parity) => 0,
+            _ => moved_bytes(&self.file, &self.facts, action),
+        }
     }
 
     async fn carry_out(&self, action: &Action, until_ms: u64) -> Result<Option<bool>, Trouble> {

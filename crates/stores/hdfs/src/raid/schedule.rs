@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use hdfs_raid::{Codec, RaidPolicy, is_within};
+use hdfs_raid::{Codec, Goal, Pause, RaidPolicy, is_within};
 
 /// The most files that wait. One takes some 300 bytes.
 pub(crate) const MOST_WAITING: usize = 100_000;
@@ -45,8 +45,10 @@ pub(crate) enum Urgency {
 pub(crate) struct Encoding {
     /// The codec.
     pub codec: Codec,
-    /// The policy.
-    pub policy: RaidPolicy,
+    /// The policy, if one covers the files.
+    pub policy: Option<RaidPolicy>,
+    /// The desired state.
+    pub goal: Goal,
     /// The number of losses that the codec tolerates.
     pub tolerated: usize,
 }
@@ -127,8 +129,10 @@ struct Delayed {
 struct Entry {
     task: Task,
     failures: u32,
-    /// Why the last attempt has failed, if it has.
-    failure: Option<String>,
+    /// Why the last attempt has failed, if it has, and the time since which all have failed.
+    failure: Option<(String, u64)>,
+    /// What the work waits for, and since when.
+    wait: Option<(Pause, u64)>,
     /// Whether the policies have changed since the work has begun.
     is_forgotten: bool,
 }
@@ -156,6 +160,30 @@ pub(crate) struct Schedule {
     finished: VecDeque<(u64, u64)>,
 }
 
+/// A file whose last attempt has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The path.
+    pub path: String,
+    /// Why it is worked on.
+    pub urgency: Urgency,
+    /// Why the attempt has failed.
+    pub why: String,
+    /// The time for which all attempts have failed.
+    pub for_ms: u64,
+}
+
+/// A file in progress that waits for HDFS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// The path.
+    pub path: String,
+    /// The event.
+    pub why: Pause,
+    /// The time for which it has waited.
+    pub for_ms: u64,
+}
+
 /// The state of the work, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backlog {
@@ -165,8 +193,10 @@ pub(crate) struct Backlog {
     pub left_out: Amount,
     /// Files in progress.
     pub running: Amount,
-    /// Files whose last attempt failed, with their paths, urgencies and reasons. Some of them wait or are in progress again.
-    pub failed: Vec<(String, Urgency, String)>,
+    /// Files whose last attempt failed. Some of them wait or are in progress again.
+    pub failed: Vec<Failure>,
+    /// Files in progress that wait for HDFS.
+    pub waits: Vec<Wait>,
     /// Files that are left as they are, by the reason.
     pub later: BTreeMap<String, u64>,
     /// Bytes of files that were finished in a second, over the last hour; `None` if there were none.
@@ -186,7 +216,7 @@ impl Backlog {
 
 impl Entry {
     fn new(task: Task) -> Self {
-        Self { task, failures: 0, failure: None, is_forgotten: false }
+        Self { task, failures: 0, failure: None, wait: None, is_forgotten: false }
     }
 }
 
@@ -283,6 +313,7 @@ impl Schedule {
     /// Takes the end of the work on a file.
     pub fn handle_end(&mut self, path: &str, ending: Ending, now_ms: u64) {
         let Some(mut entry) = self.running.remove(path) else { return };
+        let waited = entry.wait.take();
         if ending == Ending::Done {
             self.note_finished(entry.task.bytes, now_ms);
         }
@@ -306,12 +337,28 @@ impl Schedule {
                 self.delay(entry, until_ms, why, false);
             }
             Ending::Failed(why) => {
+                let first_ms = waited.map_or(now_ms, |(_, since_ms)| since_ms);
+                let since_ms = entry.failure.take().map_or(first_ms, |(_, since_ms)| since_ms);
                 entry.failures += 1;
-                entry.failure = Some(why.clone());
+                entry.failure = Some((why.clone(), since_ms));
                 let pause_ms = retry_ms(entry.task.urgency, entry.failures);
                 self.delay(entry, now_ms + pause_ms, why, true);
             }
         }
+    }
+
+    /// Takes the event for which the work on a file waits now, if it does.
+    pub fn note_wait(&mut self, path: &str, why: Option<&Pause>, now_ms: u64) {
+        let Some(entry) = self.running.get_mut(path) else { return };
+        let since_ms =
+            entry.wait.take().filter(|(before, _)| Some(before) == why).map(|(_, since_ms)| since_ms);
+        entry.wait = why.map(|why| (why.clone(), since_ms.unwrap_or(now_ms)));
+    }
+
+    /// Returns why the attempt before the present one has failed, if it has.
+    pub fn failure_of(&self, path: &str) -> Option<&str> {
+        let (why, _) = self.running.get(path)?.failure.as_ref()?;
+        Some(why)
     }
 
     /// Takes the number of bytes that a call has read and written.
@@ -346,17 +393,24 @@ impl Schedule {
         self.running.values().for_each(|entry| backlog.running.add(entry.task.bytes));
         // What has failed is told until an attempt succeeds.
         let retried = self.waiting.values().chain(self.running.values());
-        let failed =
-            |entry: &Entry| Some((entry.task.path.clone(), entry.task.urgency, entry.failure.clone()?));
+        let failed = |entry: &Entry| {
+            let (why, since_ms) = entry.failure.clone()?;
+            let (path, for_ms) = (entry.task.path.clone(), now_ms.saturating_sub(since_ms));
+            Some(Failure { path, urgency: entry.task.urgency, why, for_ms })
+        };
         backlog.failed.extend(retried.filter_map(failed));
-        for (path, delayed) in &self.delayed {
+        for delayed in self.delayed.values() {
             if delayed.is_failure {
-                let urgency = delayed.entry.task.urgency;
-                backlog.failed.push((path.clone(), urgency, delayed.why.clone()));
+                backlog.failed.extend(failed(&delayed.entry));
             } else {
                 *backlog.later.entry(delayed.why.clone()).or_default() += 1;
             }
         }
+        let wait = |(path, entry): (&String, &Entry)| {
+            let (why, since_ms) = entry.wait.clone()?;
+            Some(Wait { path: path.clone(), why, for_ms: now_ms.saturating_sub(since_ms) })
+        };
+        backlog.waits = self.running.iter().filter_map(wait).collect();
         backlog.rate = self.rate(now_ms);
         backlog
     }

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Goal, Policies, is_within};
+use hdfs_raid::{DataNodes, Draft, Drive, End, Exclusion, Facts, Pause, Policies, Stop, is_within};
+use store_api::{EncodedFiles, FileBacklog, FileWork, StoreChange};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
@@ -21,9 +22,9 @@ use crate::namenode::NameNodeSettings;
 use crate::raid::by_helpers::HelperParity;
 use crate::raid::changes::now_ms;
 use crate::raid::choosing::{Encodings, not_renamed};
-use crate::raid::driving::{Driver, Errand, Outcome, Pace, Pending, TERM_BITS, term};
+use crate::raid::driving::{Deeds, Driver, Errand, Outcome, Pace, Pending, TERM_BITS, owner_of, term_of};
 use crate::raid::policy_file::PolicyFile;
-use crate::raid::schedule::{Ending, Hold, Limits, Schedule, Task, Urgency};
+use crate::raid::schedule::{Amount, Encoding, Ending, Hold, Limits, Schedule, Task, Urgency};
 use crate::raid::{RaidFile, RaidNameNode};
 
 /// The interval between two looks at the state of the work.
@@ -54,6 +55,8 @@ pub struct EncodingSettings {
     pub files_at_once: usize,
     /// The time between two listings of the policies' folders.
     pub interval: Duration,
+    /// A number that identifies the cluster, by which a coordinator knows the drafts of those before it.
+    pub owner: u64,
 }
 
 /// The state that this task shares with the work on files.
@@ -81,7 +84,9 @@ struct Evaluation {
     list_at_ms: u64,
     /// Why the last listing failed.
     problem: Option<String>,
-    running: JoinSet<(String, Option<Outcome>)>,
+    running: JoinSet<(Task, Option<Outcome>)>,
+    /// The encoded files of the last full listing.
+    encoded: Option<EncodedFiles>,
 }
 
 /// The result of a listing.
@@ -90,6 +95,8 @@ struct Found {
     tasks: Vec<(String, Vec<Task>)>,
     /// The number of blocks on each DataNode.
     blocks: BTreeMap<String, u64>,
+    /// The files with valid parity.
+    encoded: EncodedFiles,
     is_full: bool,
     /// Whether a full listing has to decide about files.
     is_doubtful: bool,
@@ -133,7 +140,8 @@ impl Evaluation {
         let limits = Limits { files_at_once: settings.files_at_once, rate: settings.rate };
         let schedule = Mutex::new(Schedule::new(limits));
         let (is_stopped, yielded) = (AtomicBool::new(true), Mutex::default());
-        let shared = Arc::new(Shared { storage, schedule, is_stopped, yielded, term: term() });
+        let term = term_of(settings.owner);
+        let shared = Arc::new(Shared { storage, schedule, is_stopped, yielded, term });
         let tell = |path: &str, what: &dyn std::fmt::Display| tracing::debug!("{path}: {what}");
         let driver = Driver::new(namenode.clone(), Arc::clone(&shared) as Arc<dyn Pace>, tell);
         let driver = driver.with_maker(Arc::new(maker));
@@ -149,12 +157,13 @@ impl Evaluation {
             list_at_ms: 0,
             problem: None,
             running: JoinSet::new(),
+            encoded: None,
         }
     }
 
     async fn step(&mut self, system: &Arc<HdfsSystem>) {
         self.read_policies();
-        self.take_ends();
+        self.take_ends(system);
         let hold = system.hold();
         self.take_listing().await;
         if let (Some(policies), false) = (self.file.policies().cloned(), matches!(hold, Hold::All(_))) {
@@ -180,15 +189,27 @@ impl Evaluation {
         }
         self.shared.schedule().forget();
         (self.listed_ms, self.list_at_ms, self.problem) = (None, 0, None);
+        self.encoded = None;
     }
 
-    /// Takes the ends of the work on files.
-    fn take_ends(&mut self) {
+    /// Takes the ends of the work on files, and reports them for the history.
+    fn take_ends(&mut self, system: &HdfsSystem) {
+        let mut works = Vec::new();
         while let Some(ended) = self.running.try_join_next() {
-            let (path, outcome) = ended.expect("no task panics or is cancelled");
-            let has_yielded = self.shared.yielded().remove(&path);
+            let (task, outcome) = ended.expect("no task panics or is cancelled");
+            let has_yielded = self.shared.yielded().remove(&task.path);
             let now_ms = now_ms();
-            self.shared.schedule().handle_end(&path, ending(outcome, has_yielded, now_ms), now_ms);
+            // A file that was deleted meanwhile was not encoded.
+            let has_file = |outcome: &&Outcome| outcome.result != Ok(End::SourceMissing);
+            let deeds = outcome.as_ref().filter(has_file).map(|outcome| outcome.deeds);
+            let ending = ending(outcome, has_yielded, now_ms);
+            let mut schedule = self.shared.schedule();
+            works
+                .extend(deeds.and_then(|deeds| work(&task, deeds, &ending, schedule.failure_of(&task.path))));
+            schedule.handle_end(&task.path, ending, now_ms);
+        }
+        if !works.is_empty() {
+            system.state().tell(works.into_iter().map(StoreChange::FileWorked).collect());
         }
     }
 
@@ -200,7 +221,7 @@ impl Evaluation {
         let ended = self.listing.take().expect("there is one").await;
         let found = ended.unwrap_or_else(|error| Err(error.to_string()));
         let now_ms = now_ms();
-        let Found { tasks, blocks, is_full, is_doubtful } = match found {
+        let Found { tasks, blocks, encoded, is_full, is_doubtful } = match found {
             Ok(found) => found,
             Err(why) => {
                 self.problem = Some(why);
@@ -213,6 +234,7 @@ impl Evaluation {
             schedule.take_listing(None, tasks.into_iter().flat_map(|(_, tasks)| tasks).collect());
             drop(schedule);
             self.driver.note_blocks(blocks);
+            self.encoded = Some(encoded);
             (self.listed_ms, self.list_at_ms, self.problem) = (Some(now_ms), now_ms + self.interval_ms, None);
         } else {
             tasks.into_iter().for_each(|(path, tasks)| schedule.take_listing(Some(&path), tasks));
@@ -262,9 +284,8 @@ impl Evaluation {
     fn start(&mut self, hold: &Hold) {
         loop {
             let Some(task) = self.shared.schedule().next(now_ms(), hold) else { return };
-            let (driver, path) = (Arc::clone(&self.driver), task.path.clone());
-            let errand = errand(&task, self.shared.term);
-            self.running.spawn(async move { (path, driver.drive(errand).await) });
+            let (driver, errand) = (Arc::clone(&self.driver), errand(&task, self.shared.term));
+            self.running.spawn(async move { (task, driver.drive(errand).await) });
         }
     }
 
@@ -285,6 +306,9 @@ impl Evaluation {
         let mut state = system.state();
         state.note_remarks(FINDER, remarks);
         state.note_troubles(FINDER, troubles);
+        let Amount { files, bytes } = backlog.total();
+        let (failed, encoded) = (backlog.failed.len() as u64, self.encoded);
+        state.note_file_backlog(FileBacklog { files, bytes, failed, encoded });
     }
 }
 
@@ -300,6 +324,7 @@ async fn find(
 ) -> Result<Found, String> {
     let missing = namenode.missing(&paths).await.map_err(|error| error.to_string())?;
     let (mut tasks, mut blocks, mut is_doubtful) = (Vec::new(), BTreeMap::<String, u64>::new(), false);
+    let mut encoded = EncodedFiles::default();
     for path in paths {
         if missing.contains(&path) {
             tasks.push((path, Vec::new()));
@@ -323,27 +348,28 @@ async fn find(
             let is_covered = |path: &str| covered.iter().any(|folder| is_within(path, folder));
             let tasks = encodings.tasks(&survey, &listing, is_covered);
             let (tasks, is_less) = if is_full { (tasks, false) } else { not_renamed(tasks, &listing) };
-            (tasks, is_less, DataNodes::of(&listing).blocks())
+            (tasks, is_less, DataNodes::of(&listing).blocks(), survey.saving())
         };
-        let (found, is_less, on_nodes) = spawn_blocking(survey).await.map_err(|error| error.to_string())?;
+        let (found, is_less, on_nodes, saving) =
+            spawn_blocking(survey).await.map_err(|error| error.to_string())?;
         tasks.push((path, found));
         is_doubtful |= is_less;
+        encoded.files += saving.files;
+        encoded.bytes += saving.bytes;
+        encoded.saved_bytes += saving.before as i64 - saving.after as i64;
         for (address, count) in on_nodes {
             *blocks.entry(address).or_default() += count;
         }
     }
-    Ok(Found { tasks, blocks, is_full, is_doubtful })
+    Ok(Found { tasks, blocks, encoded, is_full, is_doubtful })
 }
 
 /// Returns the work on a file.
 fn errand(task: &Task, term: u64) -> Errand {
-    let encoding = &task.encoding;
-    let (codec, policy) = (encoding.codec.clone(), encoding.policy.clone());
-    let goal =
-        Goal::Encoded { replication: policy.replication, parity_replication: policy.parity_replication };
-    let drive = Drive::new(codec.clone(), encoding.tolerated, goal, term);
+    let Encoding { codec, policy, goal, tolerated } = task.encoding.as_ref().clone();
+    let drive = Drive::new(codec.clone(), tolerated, goal, term);
     let (path, stray) = (task.path.clone(), task.stray.clone());
-    Errand { file: RaidFile { path, codec, policy: Some(policy), stray }, drive }
+    Errand { file: RaidFile { path, codec, policy, stray }, drive }
 }
 
 /// Returns how the work on a file has ended; `None` stands for work that was interrupted.
@@ -362,17 +388,37 @@ fn ending(outcome: Option<Outcome>, has_yielded: bool, now_ms: u64) -> Ending {
         Ok(End::Superseded) => others(),
         Ok(end) => Ending::Failed(end.to_string()),
         // While HDFS does not answer at all, files are held. Here, only the calls for this file have failed.
-        Err(stop) => Ending::Failed(stop.to_string()),
+        Err(stop) => match &stop {
+            Stop::Stalled(waiting) => Ending::Failed(format!("{stop}; {}", waiting.advice())),
+            _ => Ending::Failed(stop.to_string()),
+        },
     }
+}
+
+/// Returns the end of the work on a file for the history; `None` if nothing was done, or if the file failed before for the
+/// same reason.
+fn work(task: &Task, deeds: Deeds, ending: &Ending, failed_before: Option<&str>) -> Option<FileWork> {
+    let failure = match ending {
+        Ending::Done if deeds.has_changed => None,
+        Ending::Failed(why) if failed_before != Some(why.as_str()) => Some(why.clone()),
+        Ending::Done | Ending::Failed(_) | Ending::Held | Ending::Later { .. } => return None,
+    };
+    let kind = deeds.kind(failure.is_some());
+    let policy = task.encoding.policy.as_ref();
+    let by = policy.map_or_else(|| "the coordinator".to_owned(), |policy| format!("policy {}", policy.name));
+    let Deeds { bytes, took_ms, .. } = deeds;
+    Some(FileWork { file: task.path.clone(), kind, bytes, took_ms, by, failure })
 }
 
 /// Whether another program is making parity in a draft. `ours` is the term with which this program has begun, and `own`
 /// that of the work on the file. It is higher than `ours` if the draft was taken over from a program that began later.
+/// A former coordinator of the same cluster is no other program: it has stopped, or the next look at its term stops it.
 fn is_of_others(draft: &Draft, ours: u64, own: Option<u64>, now_ms: u64) -> bool {
-    if own == Some(draft.name.term) {
+    let term = draft.name.term;
+    if own == Some(term) || owner_of(term) == owner_of(ours) {
         return false;
     }
-    let begun_ms = draft.name.term >> TERM_BITS;
+    let begun_ms = term >> TERM_BITS;
     let changed_ms = draft.files.iter().map(|file| file.file.modified_ms).max().unwrap_or(0);
     begun_ms != ours >> TERM_BITS && begun_ms.max(changed_ms).saturating_add(ABANDONED_MS) > now_ms
 }
@@ -429,78 +475,15 @@ impl Pace for Shared {
     fn note_moved(&self, bytes: u64) {
         self.schedule().note_moved(bytes, now_ms());
     }
+
+    fn is_urgent(&self, path: &str, is_lowered: bool) -> bool {
+        is_lowered || self.schedule().urgency_of(path) == Some(Urgency::Unsafe)
+    }
+
+    fn note_wait(&self, path: &str, why: Option<&Pause>) {
+        self.schedule().note_wait(path, why, now_ms());
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use hdfs_raid::{DraftName, File, MarkedFile, Marks, Refusal, Stop, Storing, Trouble, Waiting};
-
-    use super::*;
-
-    const NOW_MS: u64 = 1 << 41;
-
-    fn outcome(result: Result<End, Stop>) -> Option<Outcome> {
-        Some(Outcome { path: "/a".to_owned(), result })
-    }
-
-    #[test]
-    fn ends_that_leave_a_file_as_it_is_are_no_failures() {
-        let end = |end| ending(outcome(Ok(end)), false, NOW_MS);
-        assert_eq!([end(End::Encoded), end(End::SourceMissing)], [Ending::Done, Ending::Done]);
-        let hours = |hours: u64| Duration::from_secs(hours * 3600);
-        let young = end(End::Unfit(Exclusion::TooNew { age: hours(1), least: hours(24) }));
-        let until_ms = NOW_MS + 23 * 3_600_000 + LOOK_MS;
-        assert_eq!(young, Ending::Later { until_ms, why: "they were modified recently".to_owned() });
-        assert!(matches!(end(End::Unfit(Exclusion::Undone)), Ending::Later { .. }));
-        assert!(matches!(end(End::Occupied { inode: 7 }), Ending::Failed(_)));
-    }
-
-    #[test]
-    fn interrupted_work_continues_and_work_of_others_is_left_alone() {
-        assert_eq!(ending(None, false, NOW_MS), Ending::Held);
-        let others =
-            Ending::Later { until_ms: NOW_MS + ABANDONED_MS, why: "another program encodes them".to_owned() };
-        assert_eq!(ending(None, true, NOW_MS), others);
-        assert_eq!(ending(outcome(Ok(End::Superseded)), false, NOW_MS), others);
-        let stop = |stop| ending(outcome(Err(stop)), false, NOW_MS);
-        let unanswered = stop(Stop::Unavailable(Trouble::Unreachable("the JVM has exited".to_owned())));
-        assert!(matches!(unanswered, Ending::Failed(why) if why.contains("the JVM has exited")));
-        let full = Stop::Refused { action: None, kind: Refusal::Space, text: "full".to_owned() };
-        assert_eq!(stop(full), Ending::Failed("look at the file: full".to_owned()));
-        assert!(matches!(stop(Stop::Stalled(Waiting::Repair)), Ending::Failed(_)));
-    }
-
-    #[test]
-    fn drafts_of_others_are_respected_until_nothing_changes_them() {
-        let ours = NOW_MS << TERM_BITS | 77;
-        let draft = |term: u64, written_ms: Option<u64>| {
-            let file = |modified_ms| File {
-                inode: 1,
-                path: "/t/0-0".to_owned(),
-                bytes: 0,
-                block_bytes: 512,
-                replication: 1,
-                modified_ms,
-                storing: Storing::Replicated,
-                is_open: false,
-                blocks: Vec::new(),
-            };
-            let files = written_ms.map(|ms| MarkedFile { file: file(ms), marks: Marks::default() });
-            let name = DraftName { inode: 1, modified_ms: 2, term };
-            Draft { path: "/t".to_owned(), name, files: files.into_iter().collect() }
-        };
-        let is_taken_over = |draft: &Draft, now_ms, own| !super::is_of_others(draft, ours, Some(own), now_ms);
-        let is_of_others = |draft: &Draft, now_ms| is_of_others(draft, ours, None, now_ms);
-        assert!(!is_of_others(&draft(ours, None), NOW_MS) && !is_of_others(&draft(ours + 2, None), NOW_MS));
-        let others = (NOW_MS + 1000) << TERM_BITS | 5;
-        assert!(is_of_others(&draft(others, None), NOW_MS + 2000));
-        assert!(!is_of_others(&draft(others, None), NOW_MS + 1000 + ABANDONED_MS));
-        let written_ms = NOW_MS + ABANDONED_MS;
-        assert!(is_of_others(&draft(others, Some(written_ms)), written_ms + 1000));
-        assert!(!is_of_others(&draft(1, Some(0)), NOW_MS), "an old term is no time");
-        // A draft that the work has taken over from a command, and in which it writes.
-        let taken_over = draft(others + 1, Some(written_ms));
-        assert!(is_taken_over(&taken_over, written_ms + 1000, others + 1));
-        assert!(!is_taken_over(&taken_over, written_ms + 1000, others), "a later command has it");
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use attached::Ledger;
 use repair::StripeId;
 use serde_json::Value;
-use store_api::{CatalogError, RecordWrite, StoreError};
+use store_api::{CatalogError, FileBacklog, RecordWrite, StoreChange, StoreError};
 
 use super::state::{HdfsSystem, State};
 use crate::raid::schedule::Hold;
@@ -26,6 +26,8 @@ pub(super) struct EncodingState {
     /// The keys of the repairs that are paused.
     paused: BTreeSet<String>,
     changed: Changed,
+    /// The files to encode, and those that are encoded; `None` if policies are not evaluated.
+    backlog: Option<FileBacklog>,
 }
 
 /// Files and folders that the edit log has named, and whose parity may have become invalid.
@@ -87,6 +89,19 @@ impl EncodingState {
         let (later, paths) = paths.into_iter().partition(|path| is_running(path));
         self.changed.paths = later;
         Changed { paths, everything }
+    }
+
+    /// Takes the files to encode, and those that are encoded. Returns whether they have changed.
+    pub fn note_backlog(&mut self, backlog: FileBacklog) -> bool {
+        let backlog = Some(backlog);
+        let has_changed = self.backlog != backlog;
+        self.backlog = backlog;
+        has_changed
+    }
+
+    /// Returns the files to encode as a report, if policies are evaluated.
+    pub fn told(&self) -> Option<StoreChange> {
+        self.backlog.clone().map(StoreChange::FileBacklog)
     }
 
     /// Returns why background work has to wait.

@@ -88,6 +88,7 @@ impl System for HdfsSystem {
             vec![StoreChange::Maintained(nodes.maintained()), StoreChange::Needed(nodes.needed().clone())];
         changes.extend(state.view.everything(now));
         changes.extend([state.troubles(), state.remarks(), state.corrupt.told()]);
+        changes.extend(state.encoding.told());
         state.tell(changes);
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use attached::{CopyState, Ledger, Teller};
 use codes::BlockIndex;
 use repair::NodeId;
-use store_api::{BlockState, CatalogError, LateRebuilder, StoreChange, StoreError, Term};
+use store_api::{BlockState, CatalogError, FileBacklog, LateRebuilder, StoreChange, StoreError, Term};
 use tokio::sync::Notify;
 
 use super::coded::{Coded, is_raid};
@@ -130,6 +130,13 @@ impl State {
             tracing::warn!("{line}");
         }
         self.tell(vec![self.troubles()]);
+    }
+
+    /// Takes the files to encode, and those that are encoded, and reports them if they have changed.
+    pub fn note_file_backlog(&mut self, backlog: FileBacklog) {
+        if self.encoding.note_backlog(backlog) {
+            self.tell(self.encoding.told().into_iter().collect());
+        }
     }
 
     /// Returns the node numbers of these DataNodes. Numbers new DataNodes, and reports these as new nodes.

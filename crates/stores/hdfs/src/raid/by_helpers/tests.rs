@@ -260,7 +260,9 @@ async fn a_file_is_proven_once_if_the_checks_of_all_its_stripes_hold() {
             .expect("HDFS answers")
             .expect("made");
         let (after, paths) = made(&fake.world().described);
+        assert_eq!(maker.has_proof(&file, &after, &paths), is_proven, "the check costs nothing");
         assert_eq!(maker.take_proof(&file, &after, &paths), is_proven);
+        assert!(!maker.has_proof(&file, &after, &paths));
         assert!(!maker.take_proof(&file, &after, &paths), "a second proof is made by the JVM");
     }
 }
@@ -284,7 +286,7 @@ async fn a_code_with_one_parity_block_is_not_proven_by_helpers() {
     let (file, facts) = (raid_file("xor-4-3"), facts(&[]));
     assert_eq!(maker.make(&fake, &file, &facts, 0, &new_blocks(0, &[0])).await, Ok(Ok(())));
     assert_eq!(fake.world().log, ["reserve 1", "rebuild 3@10.0.0.6:9866 default", "complete 1"]);
-    assert!(maker.proven().is_empty());
+    assert_eq!(maker.proven().len(), 0);
 }
 
 #[tokio::test]
@@ -397,7 +399,7 @@ async fn a_check_with_two_spare_survivors_proves_nothing() {
     let (maker, fake) = maker(held(&existing), [CHECKED]);
     let (file, facts, blocks) = (raid_file("rs-6-3"), facts(&[0, 1]), new_blocks(0, &[2]));
     assert_eq!(maker.make(&fake, &file, &facts, 0, &blocks).await, Ok(Ok(())));
-    assert!(maker.proven().is_empty(), "one of the parity blocks was not part of the check");
+    assert_eq!(maker.proven().len(), 0, "one of the parity blocks was not part of the check");
 }
 
 proptest! {

@@ -14,7 +14,8 @@ static ENCODING: LazyLock<Arc<Encoding>> = LazyLock::new(|| {
     let text = "[[policy]]\nname = \"p\"\npaths = [\"/\"]\ncodec = \"xor\"\n";
     let policies = hdfs_raid::Policies::parse(text).expect("policies");
     let policy = policies.policies()[0].clone();
-    Arc::new(Encoding { codec: policies.codec_of(&policy).clone(), policy, tolerated: 1 })
+    let (codec, goal) = (policies.codec_of(&policy).clone(), policy.goal());
+    Arc::new(Encoding { codec, policy: Some(policy), goal, tolerated: 1 })
 });
 
 fn task(path: &str, urgency: Urgency, modified_ms: u64) -> Task {
@@ -77,7 +78,9 @@ fn pauses_double_with_each_failure_until_the_file_changes() {
         assert_eq!(next(&mut schedule, now_ms + minutes * MINUTE_MS - 1), None);
         now_ms += minutes * MINUTE_MS;
     }
-    assert_eq!(schedule.backlog(now_ms).failed, [("/a".to_owned(), Urgency::New, "full".to_owned())]);
+    let for_ms = (5 + 10 + 20) * MINUTE_MS;
+    let failure = Failure { path: "/a".to_owned(), urgency: Urgency::New, why: "full".to_owned(), for_ms };
+    assert_eq!(schedule.backlog(now_ms).failed, [failure]);
     schedule.take_listing(None, vec![task("/a", Urgency::Changed, 2)]);
     assert_eq!(
         next(&mut schedule, now_ms - MINUTE_MS),
@@ -105,19 +108,45 @@ fn unsafe_files_do_not_wait_for_files_in_progress() {
 fn a_failure_is_told_until_an_attempt_succeeds() {
     let mut schedule = schedule(1, None);
     let list = |schedule: &mut Schedule| schedule.take_listing(None, vec![task("/a", Urgency::Unsafe, 1)]);
-    let failed = [("/a".to_owned(), Urgency::Unsafe, "full".to_owned())];
+    let failed = |for_ms| {
+        let why = "full".to_owned();
+        [Failure { path: "/a".to_owned(), urgency: Urgency::Unsafe, why, for_ms }]
+    };
     list(&mut schedule);
     assert_eq!(next(&mut schedule, 1), Some("/a".to_owned()));
     schedule.handle_end("/a", Ending::Failed("full".to_owned()), 1);
-    assert_eq!(schedule.backlog(1).failed, failed);
+    assert_eq!(schedule.backlog(1).failed, failed(0));
     let later_ms = 1 + RETRY_FIRST_MS;
     assert_eq!(schedule.next(later_ms, &Hold::All("safe mode".to_owned())), None);
-    assert_eq!(schedule.backlog(later_ms).failed, failed, "it waits again");
+    assert_eq!(schedule.backlog(later_ms).failed, failed(RETRY_FIRST_MS), "it waits again");
     list(&mut schedule);
     assert_eq!(next(&mut schedule, later_ms), Some("/a".to_owned()));
-    assert_eq!(schedule.backlog(later_ms).failed, failed, "it is in progress again");
+    assert_eq!(schedule.backlog(later_ms).failed, failed(RETRY_FIRST_MS), "it is in progress again");
+    assert_eq!(schedule.failure_of("/a"), Some("full"));
     schedule.handle_end("/a", Ending::Done, later_ms);
     assert!(schedule.backlog(later_ms).failed.is_empty());
+}
+
+#[test]
+fn the_time_of_a_wait_counts_from_its_beginning() {
+    let mut schedule = schedule(1, None);
+    schedule.take_listing(None, vec![task("/a", Urgency::Changed, 1)]);
+    assert_eq!(next(&mut schedule, 1), Some("/a".to_owned()));
+    let replicas = Pause::Waiting(hdfs_raid::Waiting::Replicas);
+    let waits = |schedule: &Schedule, now_ms| {
+        let waits = schedule.backlog(now_ms).waits.into_iter();
+        waits.map(|wait| (wait.path, wait.why, wait.for_ms)).collect::<Vec<_>>()
+    };
+    schedule.note_wait("/a", Some(&replicas), 1000);
+    schedule.note_wait("/a", Some(&replicas), 4000);
+    assert_eq!(waits(&schedule, 6000), [("/a".to_owned(), replicas.clone(), 5000)]);
+    schedule.note_wait("/a", None, 7000);
+    assert!(waits(&schedule, 8000).is_empty());
+    schedule.note_wait("/a", Some(&replicas), 9000);
+    // All the time that it waited in vain counts, not only that since it was given up.
+    schedule.handle_end("/a", Ending::Failed("no replicas".to_owned()), 609_000);
+    assert!(waits(&schedule, 609_000).is_empty());
+    assert_eq!(schedule.backlog(609_000).failed[0].for_ms, 600_000);
 }
 
 #[test]

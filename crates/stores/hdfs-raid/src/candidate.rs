@@ -1,0 +1,85 @@
+//! Which surveyed files are worked on, and towards which goal. Commands and the coordinator share these rules.
+
+use crate::{Codec, Goal, Policies, RaidPolicy, Scope, StaleParity, State, Unit};
+
+/// Whether files are encoded, or their encoding is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Files are encoded as policies require.
+    Encode,
+    /// Encoded files become replicated files again.
+    Undo,
+}
+
+/// A surveyed file that can be worked on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate<'a> {
+    /// The codec of the present parity, or of the policy.
+    pub codec: &'a Codec,
+    /// The policy, if one with this codec covers the file.
+    pub policy: Option<&'a RaidPolicy>,
+    /// The desired state.
+    pub goal: Goal,
+}
+
+impl RaidPolicy {
+    /// Returns the state that the policy requires.
+    pub fn goal(&self) -> Goal {
+        Goal::Encoded { replication: self.replication, parity_replication: self.parity_replication }
+    }
+}
+
+impl Unit {
+    /// Whether parity exists that is not valid, or not at the path that belongs to the file. Even a file that is not
+    /// encoded now needs its former replicas then.
+    fn is_unprotected(&self) -> bool {
+        matches!(self.state, State::Stale(_)) || self.stray().is_some()
+    }
+}
+
+/// Returns how a surveyed file is worked on.
+///
+/// # Errors
+/// The reason for which the file is left as it is.
+pub fn candidate<'a>(
+    unit: &Unit,
+    policies: &'a Policies,
+    direction: Direction,
+) -> Result<Candidate<'a>, String> {
+    if let State::Excluded(why) = &unit.state {
+        return Err(why.to_string());
+    }
+    // Another version of Mend knows what the note means.
+    if let State::Stale(StaleParity::UnknownNote) = &unit.state {
+        return Err(StaleParity::UnknownNote.to_string());
+    }
+    if let (Direction::Encode, Some(why), false) = (direction, &unit.held, unit.is_unprotected()) {
+        return Err(why.to_string());
+    }
+    let policy = policies.policies().iter().find(|policy| Some(&policy.name) == unit.policy.as_ref());
+    let codec = unit.codec.as_ref().and_then(|name| policies.codec(name)).ok_or("it has no codec")?;
+    if codec.scope == Scope::Folder {
+        return Err("stripes over the files of a folder can only be planned".to_owned());
+    }
+    let goal = match (direction, policy) {
+        (Direction::Encode, None) if unit.stray().is_some() => Goal::Protected,
+        (Direction::Encode, None) => return Err(without_policy(unit)),
+        (Direction::Encode, Some(policy)) => policy.goal(),
+        (Direction::Undo, _) if unit.state == State::ShouldEncode => {
+            return Err("it has no parity".to_owned());
+        }
+        (Direction::Undo, _) => Goal::Plain,
+    };
+    Ok(Candidate { codec, policy, goal })
+}
+
+/// Returns why an encoded file is left as it is, if no policy with its codec covers it.
+fn without_policy(unit: &Unit) -> String {
+    let codec = unit.codec.as_deref().unwrap_or_default();
+    match &unit.state {
+        State::Stale(_) => {
+            format!("its parity is stale, and no policy of codec {codec} covers it: undo its encoding")
+        }
+        _ => format!("it is encoded, and no policy of codec {codec} covers it"),
+    }
+}
