@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use cluster::Cluster;
 use hdfs_raid::{
-    Codec, DataNodes, Drive, End, Exclusion, FactFinder, Goal, Listing, Next, Policies, RaidPolicy, Scope,
+    Codec, DataNodes, Drive, End, Exclusion, FactFinder, Goal, Listing, Next, Policies, RaidPolicy,
     StaleParity, State, Unit, Waiting, Work, forecast, parity_files,
 };
 use serde_json::{Value, json};
@@ -159,9 +159,6 @@ fn candidate<'a>(unit: &Unit, policies: &'a Policies, direction: Direction) -> R
     }
     let policy = policies.policies().iter().find(|policy| Some(&policy.name) == unit.policy.as_ref());
     let codec = unit.codec.as_ref().and_then(|name| policies.codec(name)).ok_or("it has no codec")?;
-    if codec.scope == Scope::Folder {
-        return Err("stripes over the files of a folder can only be planned".to_owned());
-    }
     let goal = match (direction, policy) {
         (Direction::Encode, None) if unit.stray().is_some() => Goal::Protected,
         (Direction::Encode, None) => return Err(without_policy(unit)),
@@ -297,7 +294,7 @@ mod tests {
             is_open: false,
             blocks: (0..2).map(block).collect(),
         };
-        let draft = Folder { path: "/tmp/raid/data/f/.mend-7-1000-6".to_owned(), modified_ms: 0 };
+        let draft = Folder { inode: 9, path: "/tmp/raid/data/f/.mend-7-1000-6".to_owned(), modified_ms: 0 };
         let nodes = (0..4).map(node).collect();
         Listing {
             nodes,

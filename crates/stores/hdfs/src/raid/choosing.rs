@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hdfs_raid::{
-    Codec, File, Glob, Listing, ParityState, Policies, Scope, StaleParity, State, Survey, Unit, is_within,
-    parity_path,
+    Codec, Glob, Listing, ParityState, Policies, StaleParity, State, Survey, Unit, is_within, parity_path,
 };
 
 use super::schedule::{Encoding, Task, Urgency};
@@ -18,15 +17,15 @@ const WILD: [char; 3] = ['*', '?', '{'];
 pub(crate) struct Encodings(BTreeMap<String, Arc<Encoding>>);
 
 impl Encodings {
-    /// Returns the encodings of all policies over files. Stripes over folders are not encoded yet.
+    /// Returns the encodings of all policies.
     pub fn of(policies: &Policies) -> Self {
         let encoding = |policy: &hdfs_raid::RaidPolicy| {
             let codec = policies.codec_of(policy);
             let tolerated = codec.tolerates().expect("the code was checked when it was parsed");
             let encoding = Encoding { codec: codec.clone(), policy: policy.clone(), tolerated };
-            (codec.scope == Scope::File).then(|| (policy.name.clone(), Arc::new(encoding)))
+            (policy.name.clone(), Arc::new(encoding))
         };
-        Self(policies.policies().iter().filter_map(encoding).collect())
+        Self(policies.policies().iter().map(encoding).collect())
     }
 
     /// Returns the folders to list: those of all patterns, without folders inside of others.
@@ -37,19 +36,20 @@ impl Encodings {
         roots.iter().filter(|root| !is_covered(root)).cloned().collect()
     }
 
-    /// Returns the files of a surveyed listing that need work, if `covers` accepts their paths.
+    /// Returns the files and folders of a surveyed listing that need work, if `covers` accepts their paths.
     pub fn tasks(&self, survey: &Survey, listing: &Listing, covers: impl Fn(&str) -> bool) -> Vec<Task> {
-        let files: BTreeMap<&str, &File> =
-            listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
+        let files = listing.files.iter().map(|file| (file.path.as_str(), file.modified_ms));
+        let folders = listing.folders.iter().map(|folder| (folder.path.as_str(), folder.modified_ms));
+        let times: BTreeMap<&str, u64> = folders.chain(files).collect();
         let task = |unit: &Unit| {
             let encoding = self.0.get(unit.policy.as_ref()?)?;
-            let file = files.get(unit.path.as_str())?;
+            let modified_ms = *times.get(unit.path.as_str())?;
             // Parity of another codec remains from a former policy.
             let is_own = unit.codec.as_ref() == Some(&encoding.codec.name);
-            let urgency = urgency(unit, file, &files).filter(|_| is_own && covers(&unit.path))?;
+            let urgency = urgency(unit, &times).filter(|_| is_own && covers(&unit.path))?;
             let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
             let stray = unit.stray().map(str::to_owned);
-            Some(Task { path, bytes: unit.bytes, modified_ms: file.modified_ms, urgency, encoding, stray })
+            Some(Task { path, bytes: unit.bytes, modified_ms, urgency, encoding, stray })
         };
         survey.units.iter().filter_map(task).collect()
     }
@@ -63,8 +63,9 @@ fn root_of(pattern: &Glob) -> String {
     if root.is_empty() { "/".to_owned() } else { root }
 }
 
-/// Returns why a file that a policy covers needs work; `None` if it needs none, or if Mend leaves it as it is.
-fn urgency(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> Option<Urgency> {
+/// Returns why a file or folder that a policy covers needs work; `None` if it needs none, or if Mend leaves it as it is. `times`
+/// are the modification times of all files and folders.
+fn urgency(unit: &Unit, times: &BTreeMap<&str, u64>) -> Option<Urgency> {
     // Without valid parity, even a file that is not encoded now needs its former replicas.
     let is_unprotected = matches!(unit.state, State::Stale(_)) || unit.stray().is_some();
     if unit.held.is_some() && !is_unprotected {
@@ -79,7 +80,7 @@ fn urgency(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> Option<Ur
         // The blocks of a damaged file are repaired first.
         State::Damaged(_) | State::Excluded(_) => None,
         State::NotLowered => Some(Urgency::Unfinished),
-        _ if is_unfinished(unit, file, files) => Some(Urgency::Unfinished),
+        _ if is_unfinished(unit, times) => Some(Urgency::Unfinished),
         State::Misplaced(_) => Some(Urgency::Misplaced),
         State::ShouldEncode => Some(Urgency::New),
         State::Raided => None,
@@ -87,11 +88,11 @@ fn urgency(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> Option<Ur
 }
 
 /// Whether valid parity is to be proven or removed, or to get the modification time of its file.
-fn is_unfinished(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> bool {
+fn is_unfinished(unit: &Unit, times: &BTreeMap<&str, u64>) -> bool {
     let Some(protection) = &unit.protection else { return false };
-    let parity = files.get(protection.path.as_str());
+    let [source, parity] = [&unit.path, &protection.path].map(|path| times.get(path.as_str()));
     matches!(protection.state, ParityState::Unproven | ParityState::Undone)
-        || parity.is_some_and(|parity| parity.modified_ms != file.modified_ms)
+        || parity.is_some_and(|parity| Some(parity) != source)
 }
 
 /// Leaves out files that may have been renamed, and returns whether there are any. A file with one replica, and without a
@@ -117,7 +118,7 @@ pub(crate) fn unfollowed<'a>(policies: &'a Policies, followed: &[Codec]) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, Fingerprint, Mark, Node, NodeIndex, Note, Storing};
+    use hdfs_raid::{Block, File, Fingerprint, Mark, Node, NodeIndex, Note, Storing};
 
     use super::*;
 
@@ -244,7 +245,7 @@ mod tests {
         let text = "[[policy]]\nname = \"p\"\npaths = [\"/a/*/x\", \"/a/b\", \"/c/d{e,f}\", \"/g/\"]\ncodec = \"rs\"\n\
                     [[policy]]\nname = \"q\"\npaths = [\"/h\"]\ncodec = \"dir-rs\"\n";
         let policies = Policies::parse(text).expect("policies");
-        assert_eq!(Encodings::of(&policies).roots(), ["/a", "/c", "/g"]);
+        assert_eq!(Encodings::of(&policies).roots(), ["/a", "/c", "/g", "/h"]);
         let all = Policies::parse(&text.replace("/g/", "/**/g")).expect("policies");
         assert_eq!(Encodings::of(&all).roots(), ["/"]);
     }

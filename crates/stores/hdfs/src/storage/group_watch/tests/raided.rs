@@ -111,7 +111,7 @@ fn losses_of_raided_files_are_known_although_the_lists_are_too_long() {
     let told_whole = told(7, "1");
     let script = Script::open_with(&[("homes-7", WHOLE), ("raided", told_whole.as_str())]);
     script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
-    script.set("no-raided-%2Fraidrs\t%2Fraidrs\t%2Fraid\t%2Fraid\t%2Fsmall\t%2Fsmall", "");
+    script.set("no-raided-%2Fraidrs\t%2Fraidrs\t%2Fraid\t%2Fraid\t%2Fdir%2Draidrs\t%2Fdir%2Draidrs\t%2Fdir%2Draid\t%2Fdir%2Draid\t%2Fsmall\t%2Fsmall", "");
     script.set("raided", &told(7, "-"));
     script.set("lost-files", "%2Fnot-raided\n%2Ff\n");
     script.set("many", "");
