@@ -365,6 +365,18 @@ mod tests {
         }
     }
 
+    /// `StripeCodeTest` in `java/hdfs` expects the same names.
+    #[test]
+    fn readers_give_the_same_names_to_punctured_codes() {
+        for (name, data, gone, expected) in [
+            ("rs-5-3-hdfs-raid", 3, &[1][..], "explicit-4-3-1-xf5f77b"),
+            ("rs-14-10-hdfs-raid", 10, &[0, 4, 9], "explicit-11-10-1-x139c3aa394efe45398ee"),
+        ] {
+            let codec = Codec::new("c", name.parse().expect("a code"), "/p", Scope::Folder);
+            assert_eq!(codec.punctured(data, gone), Ok(expected.parse().expect("a code")), "{name}");
+        }
+    }
+
     #[test]
     fn parity_cannot_stand_for_more_blocks_than_it_has() {
         let [rs, xor, ..] = Codec::hdfs_raid();

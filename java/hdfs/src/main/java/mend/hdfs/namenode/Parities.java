@@ -48,13 +48,14 @@ final class Parities {
    * Computes parity blocks of a stripe and writes each as a file of one block, which must not exist; their folder
    * must.
    *
-   * @param first the position in the source of the stripe's first block
+   * @param sources the files with the stripe's data blocks
+   * @param first the position of the stripe's first block among the blocks of these files
    * @param present the number of data blocks in the stripe
    */
-  void write(String source, int first, int present, List<Target> targets) throws IOException {
+  void write(List<String> sources, int first, int present, List<Target> targets) throws IOException {
     OutputStream[] outputs = new OutputStream[rows.parityBlocks()];
     int[] wanted = targets.stream().mapToInt(target -> target.parity).toArray();
-    try (FileBlocks data = new FileBlocks(client, List.of(source))) {
+    try (FileBlocks data = new FileBlocks(client, sources)) {
       for (Target target : targets) {
         outputs[target.parity] = create(target);
       }
@@ -93,13 +94,13 @@ final class Parities {
   }
 
   /**
-   * Whether the parity in these files is that of the source. The blocks of both must have these fingerprints before
+   * Whether the parity in these files is that of the sources. The blocks of both must have these fingerprints before
    * and after they are read.
    */
-  boolean prove(String source, List<String> files, int dataBlocks, String sourcePrint, String parityPrint)
+  boolean prove(List<String> sources, List<String> files, int dataBlocks, String sourcePrint, String parityPrint)
       throws IOException {
     boolean isRight = true;
-    try (FileBlocks data = new FileBlocks(client, List.of(source)); FileBlocks parity = new FileBlocks(client, files)) {
+    try (FileBlocks data = new FileBlocks(client, sources); FileBlocks parity = new FileBlocks(client, files)) {
       check(data, parity, sourcePrint, parityPrint);
       for (int first = 0, stripe = 0; first < data.all().size() && isRight; first += dataBlocks, stripe++) {
         int present = Math.min(dataBlocks, data.all().size() - first);
@@ -108,7 +109,7 @@ final class Parities {
         parity.close();
       }
     }
-    try (FileBlocks data = new FileBlocks(client, List.of(source)); FileBlocks parity = new FileBlocks(client, files)) {
+    try (FileBlocks data = new FileBlocks(client, sources); FileBlocks parity = new FileBlocks(client, files)) {
       // A DataNode that is asked for a block also serves a replica with a newer generation stamp.
       check(data, parity, sourcePrint, parityPrint);
     }
