@@ -425,7 +425,7 @@ mod tests {
         let marks = Marks { note: Some(note), ..Marks::default() };
         let mut listing = Listing { files: vec![with_blocks("/d/f", 3, 7)], ..Listing::default() };
         listing.files.extend(paths.iter().map(|path| with_blocks(path, 2, 9)));
-        listing.notes.marks = paths.iter().map(|&path| (path.to_owned(), marks)).collect();
+        listing.notes.marks = paths.iter().map(|&path| (path.to_owned(), marks.clone())).collect();
         let facts = FactFinder::new(&listing).facts(&codec(), None, "/d/f", 0);
         facts.stray.map(|found| found.file.path)
     }

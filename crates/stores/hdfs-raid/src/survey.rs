@@ -207,7 +207,8 @@ fn finish(mut units: Vec<Unit>, listing: &Listing, policies: &Policies) -> Surve
 /// Returns the inodes of the files and folders with valid parity.
 fn protected(units: &[Unit], listing: &Listing) -> BTreeSet<u64> {
     let is_valid = |unit: &&Unit| unit.protection.as_ref().is_some_and(|it| it.state.is_valid());
-    let paths: BTreeSet<&String> = units.iter().filter(is_valid).map(|unit| &unit.path).collect();
+    let paths: BTreeSet<&String> =
+        units.iter().filter(is_valid).flat_map(|unit| unit.files.iter().chain([&unit.path])).collect();
     let files = listing.files.iter().map(|file| (&file.path, file.inode));
     let all = files.chain(listing.folders.iter().map(|folder| (&folder.path, folder.inode)));
     all.filter(|(path, _)| paths.contains(path)).map(|(_, inode)| inode).collect()
@@ -580,9 +581,15 @@ pub(crate) fn check_source(
     if let Some(lost) = lost_block(&source.files) {
         return Err(lost);
     }
-    let (before, after) = (replicated(&source.files, u16::MAX), target(source, policy));
-    let is_lowered = source.files.iter().any(|file| file.replication > policy.replication);
-    if is_lowered && after >= before { Err(Exclusion::NoSaving { before, after }) } else { Ok(()) }
+    // Files of a folder that has changed get the highest replication again before the folder is encoded.
+    let highest = source.files.iter().map(|file| file.replication).max().unwrap_or(0);
+    let bytes: u64 = source.files.iter().map(|file| file.bytes).sum();
+    let (before, after) = (bytes * u64::from(highest), target(source, policy));
+    if highest > policy.replication && after >= before {
+        Err(Exclusion::NoSaving { before, after })
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) fn load_of(listing: &Listing) -> Load {

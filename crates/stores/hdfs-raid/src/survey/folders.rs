@@ -6,10 +6,11 @@ use super::{Encoding, Source, Surveyor, excluded};
 use crate::folder::{FolderParity, LEAST_BYTES, best_of_folders, folder_parities, parts};
 use crate::health;
 use crate::listing::parent;
+use crate::members::block_at;
 use crate::parity::Evidence;
 use crate::{
-    Block, Codec, Exclusion, File, Folder, Layout, Listing, NodeIndex, ParityState, Policies, Protection,
-    Scope, Unit, listing_order, parity_path, source_of,
+    Block, Codec, Exclusion, File, Folder, Layout, Listing, Member, NodeIndex, ParityState, Policies,
+    Protection, Scope, Unit, listing_order, parity_path, source_of,
 };
 
 /// The folders of a listing, and their parity.
@@ -167,7 +168,7 @@ impl<'a> Surveyor<'a> {
         let stripes =
             found.places.chunks(codec.data_blocks()).zip(parity.blocks.chunks(codec.parity_blocks()));
         let protected = stripes.map(|(places, parity)| {
-            let block = |place: &Option<_>| place.map(|place| crate::members::block_at(&found.files, place));
+            let block = |place: &Option<Member>| place.map(|place| block_at(&found.files, place));
             let data: Vec<Option<&Block>> = places.iter().map(block).collect();
             let holders =
                 data.iter().map(|block| block.map(|block| block.replicas.clone()).unwrap_or_default());
