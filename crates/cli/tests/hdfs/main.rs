@@ -15,6 +15,7 @@ mod raid;
 mod raid_by_helpers;
 mod raid_encoding;
 mod raid_examining;
+mod raid_folders;
 mod raid_policies;
 mod raid_reading;
 mod reading;
@@ -70,6 +71,7 @@ const CASES: &[(&str, Case<World>)] = &[
     ("policies_encode_files_without_a_command", raid_policies::by_the_coordinator),
     ("missing_blocks_of_raided_files_are_counted_in_their_status", raid_examining::a_status),
     ("missing_blocks_and_other_parity_of_raided_files_are_named", raid_examining::an_fsck),
+    ("files_of_a_folder_are_encoded_repaired_changed_and_replicated_again", raid_folders::there_and_back),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
     ("a_listing_without_files_reports_progress", telling::a_long_walk),
     ("a_file_being_written_is_not_damaged", telling::files_that_are_written),
