@@ -41,19 +41,16 @@ pub fn there_and_back(world: &mut World) {
     assert_encoded(world, &files);
     await_stripes(&mend, groups + STRIPES, 0);
 
-    repair(
-        world,
-        &mend,
-        groups,
-        &[block(world, &small(3), 0), block(world, LARGE, 1), block(world, PARITY, 6)],
-    );
+    let lost = [block(world, &small(3), 0), block(world, LARGE, 1), block(world, PARITY, 6)];
+    repair(world, &mend, groups, &lost);
     let holder = holders(world, &small(7))[0][0].clone();
     read_degraded(world, &small(7), &holder);
 
     // What was in the deleted file is not known any more, so the stripe can lose one block less.
     world.delete(&files.remove(5));
     await_problem(&mend, "the folder was changed after its parity was made");
-    repair(world, &mend, groups, &[block(world, &small(6), 0)]);
+    let lost = [block(world, &small(6), 0)];
+    repair(world, &mend, groups, &lost);
 
     // HDFS makes the replicas of a folder whose parity is stale, so for this it must be allowed to.
     world.restart_namenode_with(&ALWAYS);
