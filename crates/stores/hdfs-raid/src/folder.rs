@@ -84,7 +84,7 @@ pub(crate) fn folder_parities<'a>(
         for parity in &listing.files {
             let Some(path) = source_of(&codec.parity_root, &parity.path) else { continue };
             let judged = match folders.get(path) {
-                Some(folder) => {
+                Some(&folder) => {
                     let parts = parts(files.get(path).into_iter().flatten().copied());
                     FolderParity::of(listing, folder, parts, parity, codec).map_err(UnusableParity::Stale)
                 }

@@ -110,7 +110,7 @@ pub fn raided<'a>(listing: &'a Listing, codecs: &'a [Codec]) -> Raided<'a> {
         valid.into_values().filter_map(|found| best(found.into_iter())).collect();
     let alone: BTreeSet<&str> = files.iter().map(|source| source.path).collect();
     let folders = folders.into_values().map(|parity| RaidedSource::of_folder(parity, &alone));
-    Raided { sources: folders.chain(files.iter().cloned()).collect(), unusable }
+    Raided { sources: folders.chain(files).collect(), unusable }
 }
 
 /// Returns the parity of folders that counts, by the paths of the folders; and the parity files that do not protect all blocks.

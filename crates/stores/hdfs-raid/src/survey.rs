@@ -35,7 +35,7 @@ pub struct Survey {
 pub struct Unit {
     /// The path of the file or folder.
     pub path: String,
-    /// The paths of the encoded files, in the order of their blocks.
+    /// The paths of the encoded files, in the order in which HDFS lists them.
     pub files: Vec<String>,
     /// The policy, if one covers the unit.
     pub policy: Option<String>,

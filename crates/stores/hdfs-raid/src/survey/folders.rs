@@ -139,7 +139,8 @@ impl<'a> Surveyor<'a> {
         if encoding.parity.is_none() && self.folders.parents.contains(path) {
             return Err(Exclusion::Subfolders(path.to_owned()));
         }
-        let folder = self.folders.by_path.get(path).ok_or_else(|| Exclusion::Unlisted(path.to_owned()))?;
+        let folder = self.folders.by_path.get(path).copied();
+        let folder = folder.ok_or_else(|| Exclusion::Unlisted(path.to_owned()))?;
         let record = encoding.parity.and_then(|parity| self.listing.notes.members(&parity.path));
         let layout = Layout::of_folder(files, record, encoding.codec)?;
         Ok(Source::of_folder(folder, files.to_vec(), layout))
