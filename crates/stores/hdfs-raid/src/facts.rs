@@ -278,7 +278,7 @@ impl<'a> FactFinder<'a> {
         }
     }
 
-    /// Returns the file at a path; or the folder as one file, with its files.
+    /// Returns the file at a path; or the folder as one file, with its files, if there are any.
     fn source(&self, codec: &Codec, path: &str, parity: Option<&File>) -> Option<(File, Vec<File>)> {
         if codec.scope == Scope::File {
             return Some(((*self.files.get(path)?).clone(), Vec::new()));
@@ -286,6 +286,9 @@ impl<'a> FactFinder<'a> {
         let folder = self.folders.get(path)?;
         let own = self.files_in(path).into_iter().filter(|file| file.folder() == path);
         let (parts, record) = (parts(own), self.record(folder, parity));
+        if parts.is_empty() {
+            return None;
+        }
         Some((joined(folder, &parts, record), parts.into_iter().cloned().collect()))
     }
 
