@@ -69,6 +69,25 @@ pub fn there_and_back(world: &mut World) {
     clean_up(world, &files);
 }
 
+/// A folder with small files only: HDFS creates no files with blocks as small as theirs, and the parity has such blocks.
+pub fn small_files_only(world: &mut World) {
+    let mend = mend::attach(world, &["--raid", "--dry-run", "--repair-after", GRACE], true);
+    mend.wait_for_helpers();
+    let groups = world.groups().len();
+    mend.wait_until_safe(groups);
+    let files: Vec<String> = (0..SMALL).map(small).collect();
+    files.iter().enumerate().for_each(|(at, path)| put(world, path, 11_000 + 777 * at));
+    let policy = policy(&mend);
+    finish(&mend, "encode", FOLDER, &policy);
+    assert_encoded(world, &files);
+    // The largest file has 20,324 bytes, which is less than 40 pieces with checksums.
+    assert_eq!(block(world, PARITY, 0).bytes, 40 * 512);
+    await_stripes(&mend, groups + STRIPES, 0);
+    let lost = [block(world, &small(12), 0), block(world, PARITY, 7)];
+    repair(world, &mend, groups, &lost);
+    clean_up(world, &files);
+}
+
 /// Returns the path of a small file.
 fn small(at: usize) -> String {
     format!("{FOLDER}/{at:02}")

@@ -17,6 +17,11 @@ final class Parities {
   /** Parity is readable for HDFS's superuser only, until it is published with the permissions of its source. */
   static final FsPermission PRIVATE = new FsPermission((short) 0600);
   private static final int BUFFER = 1 << 16;
+  /**
+   * The smallest block size with which HDFS creates files (the default of dfs.namenode.fs-limits.min-block-size). The blocks
+   * of a folder's small files are shorter, and so are its parity blocks: each is the only block of its file, and not full.
+   */
+  private static final long LEAST_BLOCK_SIZE = 1 << 20;
 
   private final DFSClient client;
   private final Answers.Lines lines;
@@ -72,12 +77,17 @@ final class Parities {
     }
   }
 
+  /** Returns the block size of a file for a parity block of this length. */
+  static long blockSize(long blockBytes) {
+    return Math.max(blockBytes, LEAST_BLOCK_SIZE);
+  }
+
   private OutputStream create(Target target) throws IOException {
     InetSocketAddress[] favoured = {NetUtils.createSocketAddr(target.datanode)};
     // Even if the folder above has an erasure coding policy, and never over another file.
     EnumSet<CreateFlag> flags = EnumSet.of(CreateFlag.CREATE, CreateFlag.SHOULD_REPLICATE);
     return client.create(
-        target.path, PRIVATE, flags, false, (short) 1, blockBytes, null, BUFFER, null, favoured);
+        target.path, PRIVATE, flags, false, (short) 1, blockSize(blockBytes), null, BUFFER, null, favoured);
   }
 
   /** Closes files that were not completed. They are too short, so they are deleted later. */
