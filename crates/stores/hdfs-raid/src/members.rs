@@ -12,6 +12,8 @@ use crate::{Block, File, Fingerprint, Member};
 /// The longest record in bytes. HDFS refuses attributes above 16 KiB, including their names
 /// (`dfs.namenode.fs-limits.max-xattr-size`).
 const MOST_BYTES: usize = 16_000;
+/// Lengths above this are no blocks of HDFS, and would overflow the length of the parity.
+const MOST_BLOCK_BYTES: u64 = 1 << 40;
 /// The version of the record's text.
 const VERSION: &str = "1";
 
@@ -83,10 +85,11 @@ impl RecordedBlock {
             return None;
         }
         let step = |text: &str| if text.is_empty() { Some(1) } else { text.parse::<i64>().ok() };
-        Some(Self {
+        let bytes = if bytes.is_empty() { self.bytes } else { bytes.parse().ok()? };
+        (bytes <= MOST_BLOCK_BYTES).then_some(Self {
             number: self.number.checked_add(step(number)?)?,
             stamp: self.stamp.checked_add_signed(step(stamp)?)?,
-            bytes: if bytes.is_empty() { self.bytes } else { bytes.parse().ok()? },
+            bytes,
         })
     }
 }
@@ -167,7 +170,18 @@ mod tests {
         assert_eq!(Members::parse(&record.to_string()), Some(record.clone()));
         assert_eq!(record.fingerprint(), Fingerprint::of(&blocks));
         assert_eq!(record.fingerprint().to_string(), Fingerprint::of(&blocks).to_string());
-        for text in ["", "1", "1 ", "2 1.1.1", "1 1.1", "1 1.1.1.1", "1 1.x.1", "1 1.-1.1", "1 5.5.5,0.."] {
+        for text in [
+            "",
+            "1",
+            "1 ",
+            "2 1.1.1",
+            "1 1.1",
+            "1 1.1.1.1",
+            "1 1.x.1",
+            "1 1.-1.1",
+            "1 5.5.5,0..",
+            "1 1.1.2000000000000",
+        ] {
             assert_eq!(Members::parse(text), None, "{text}");
         }
     }
