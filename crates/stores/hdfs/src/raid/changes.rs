@@ -344,6 +344,44 @@ mod tests {
         assert!(matches!(error, Trouble::Refused { kind: Refusal::Changed, .. }), "{error}");
     }
 
+    /// The folder `/a b` with two files: block 1, and blocks 2 and 3.
+    #[test]
+    fn calls_for_a_folder_name_its_files() {
+        let whole = facts().source.expect("a file").file;
+        let part = |inode, path: &str, blocks: &[Block]| File {
+            inode,
+            path: path.to_owned(),
+            blocks: blocks.to_vec(),
+            ..whole.clone()
+        };
+        let parts = vec![part(11, "/a b/c", &whole.blocks[..1]), part(12, "/a b/d", &whole.blocks[1..])];
+        let facts = Facts { parts, ..facts() };
+        let codec = Codec { scope: Scope::Folder, ..file("xor-3-2").codec };
+        let folder = RaidFile { codec, ..file("xor-3-2") };
+        let texts = |action: &Action| {
+            let calls = calls(&folder, &facts, action, 7).expect("calls");
+            calls.into_iter().map(|(call, _)| call.replace('\t', " | ")).collect::<Vec<String>>()
+        };
+        let write = |stripe| Action::Write {
+            stripe,
+            blocks: vec![NewBlock { path: "/t".to_owned(), parity: 0, datanode: "n:1".to_owned() }],
+        };
+        let (c, d) = ("%2Fa%20b%2Fc", "%2Fa%20b%2Fd");
+        assert_eq!(texts(&write(0)), [format!("encode {c},{d} | 0 | 2 | 512 | 1/0:1,1:1 | 0 | %2Ft | n:1")]);
+        assert_eq!(texts(&write(1)), [format!("encode {d} | 1 | 1 | 512 | 1/0:1,1:1 | 0 | %2Ft | n:1")]);
+        let set = Action::SetReplication { path: "/a b".to_owned(), replication: 4 };
+        let expected =
+            [(c, 11), (d, 12)].map(|(path, inode)| format!("replicate {path} | 4 | 7 | {inode} | -"));
+        assert_eq!(texts(&set), expected);
+        let (from, to) = ("/t".to_owned(), "/p/a b".to_owned());
+        let publish = texts(&Action::Publish { from, to, replaces: false });
+        assert_eq!(publish, [format!("publish %2Ft | %2Fp%2Fa%20b | - | %2Fa%20b | 1 | {c} | {d}")]);
+        let (from, to) = ("a:1".to_owned(), "b:1".to_owned());
+        let step = hdfs_raid::BlockMove { path: "/a b/d".to_owned(), block: 1, from, to };
+        let moved = "move %2F%2Ereserved%2F%2Einodes%2F12 | 1 | a:1 | b:1";
+        assert_eq!(texts(&Action::Move(vec![step])), [moved]);
+    }
+
     #[test]
     fn rows_of_codes_with_sub_blocks() {
         let rows = rows(&file("clay-6-4-5").codec);
