@@ -186,7 +186,9 @@ pub fn punctured(code: &CodeSpec, data: usize, gone: &[usize]) -> Result<CodeSpe
             let term = terms.find(|&&(at, _)| recipe.sources()[at as usize].block == *source);
             term.map_or(0, |&(_, coefficient)| coefficient)
         };
-        sources.iter().for_each(|source| drop(write!(hex, "{:02x}", coefficient(source))));
+        for source in &sources {
+            let _ = write!(hex, "{:02x}", coefficient(source));
+        }
     }
     let tolerated = tolerated(&short, built.as_ref()).saturating_sub(gone.len());
     let name = format!("explicit-{}-{data}-{tolerated}-x{hex}", data + blocks - substitutes);

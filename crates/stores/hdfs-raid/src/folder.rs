@@ -32,6 +32,9 @@ pub(crate) struct FolderParity<'a> {
     pub(crate) evidence: Evidence,
 }
 
+/// A parity file of a folder, and its judgement.
+pub(crate) type Judged<'a> = (&'a File, Result<FolderParity<'a>, UnusableParity>);
+
 /// Returns those of a folder's files that are encoded together, in the order in which HDFS lists them.
 pub(crate) fn parts<'a>(files: impl IntoIterator<Item = &'a File>) -> Vec<&'a File> {
     let mut parts: Vec<&File> = files.into_iter().filter(|file| file.bytes >= LEAST_BYTES).collect();
@@ -67,10 +70,7 @@ pub(crate) fn joined(folder: &Folder, files: &[&File], record: Option<&Members>)
 }
 
 /// Returns the parity files of folders by these codecs, at the paths that belong to the folders; or why they protect nothing.
-pub(crate) fn folder_parities<'a>(
-    listing: &'a Listing,
-    codecs: &'a [Codec],
-) -> Vec<(&'a File, Result<FolderParity<'a>, UnusableParity>)> {
+pub(crate) fn folder_parities<'a>(listing: &'a Listing, codecs: &'a [Codec]) -> Vec<Judged<'a>> {
     let codecs: Vec<&Codec> = codecs.iter().filter(|codec| codec.scope == Scope::Folder).collect();
     if codecs.is_empty() {
         return Vec::new();

@@ -64,7 +64,8 @@ public final class ParityFiles {
   public RaidedFile find(String path) throws IOException {
     HdfsLocatedFileStatus source = roots.isEmpty() || isParity(path) ? null : client.getLocatedFileInfo(path, true);
     for (ParityRoot root : source == null ? List.<ParityRoot>of() : roots) {
-      RaidedFile file = root.isOverFolders() ? pairFolder(source, path, root) : pair(source, root.parity(path), root.code());
+      RaidedFile file =
+          root.isOverFolders() ? pairFolder(source, path, root) : pair(source, root.parity(path), root.code());
       if (file != null) {
         return file;
       }
