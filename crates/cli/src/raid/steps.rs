@@ -243,7 +243,7 @@ mod tests {
             is_open: false,
             blocks: (0..2).map(block).collect(),
         };
-        let draft = Folder { path: "/tmp/raid/data/f/.mend-7-1000-6".to_owned(), modified_ms: 0 };
+        let draft = Folder { inode: 9, path: "/tmp/raid/data/f/.mend-7-1000-6".to_owned(), modified_ms: 0 };
         let nodes = (0..4).map(node).collect();
         Listing {
             nodes,

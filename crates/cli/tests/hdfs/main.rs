@@ -16,6 +16,7 @@ mod raid_by_helpers;
 mod raid_crashes;
 mod raid_encoding;
 mod raid_examining;
+mod raid_folders;
 mod raid_policies;
 mod raid_reading;
 mod raid_refusals;
@@ -77,6 +78,8 @@ const CASES: &[(&str, Case<World>)] = &[
     ("the_namenode_enters_safe_mode_during_an_encoding", raid_refusals::safe_mode),
     ("missing_blocks_of_raided_files_are_counted_in_their_status", raid_examining::a_status),
     ("missing_blocks_and_other_parity_of_raided_files_are_named", raid_examining::an_fsck),
+    ("files_of_a_folder_are_encoded_repaired_changed_and_replicated_again", raid_folders::there_and_back),
+    ("a_folder_of_small_files_is_encoded_and_repaired", raid_folders::small_files_only),
     ("status_is_unknown_without_a_namenode", telling::without_a_namenode),
     ("a_listing_without_files_reports_progress", telling::a_long_walk),
     ("a_file_being_written_is_not_damaged", telling::files_that_are_written),

@@ -205,7 +205,7 @@ pub fn parity_of(content: &[u8]) -> Vec<u8> {
     content.chunks(codec.data_blocks() * BLOCK as usize).flat_map(stripe).collect()
 }
 
-fn name(block: &FsckBlock) -> ReplicaName {
+pub fn name(block: &FsckBlock) -> ReplicaName {
     ReplicaName::new(block.number, block.stamp).expect("a block")
 }
 
@@ -258,7 +258,7 @@ fn shown(mend: &Mend, stripe: &str) -> Option<Vec<(String, String)>> {
 
 /// Deletes the replicas of blocks while their DataNodes are down, so that the NameNode learns of the loss when
 /// they return. Returns the contents of their files.
-fn lose(world: &mut World, lost: &[&FsckBlock]) -> Vec<[Vec<u8>; 2]> {
+pub fn lose(world: &mut World, lost: &[&FsckBlock]) -> Vec<[Vec<u8>; 2]> {
     let nodes: BTreeSet<usize> = lost.iter().map(|block| holder(world, block)).collect();
     nodes.iter().for_each(|&node| world.cluster.kill(node));
     let remove = |block: &&FsckBlock| {

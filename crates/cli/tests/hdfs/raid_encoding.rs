@@ -118,7 +118,7 @@ pub fn holders(world: &mut World, path: &str) -> Vec<Vec<String>> {
 }
 
 /// Kills a DataNode, reads the whole file with Mend's file system class, and starts the DataNode again.
-fn read_degraded(world: &mut World, path: &str, address: &str) {
+pub fn read_degraded(world: &mut World, path: &str, address: &str) {
     let (node, nodes) = (world.cluster.node_at(address), world.cluster.nodes().len());
     let bytes = world.files.content(path).len();
     world.cluster.kill(node);

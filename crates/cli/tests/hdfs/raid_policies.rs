@@ -101,7 +101,7 @@ pub fn await_remark(mend: &Mend, remark: &str) {
     });
 }
 
-fn await_problem(mend: &Mend, problem: &str) {
+pub fn await_problem(mend: &Mend, problem: &str) {
     eventually_within(LIMIT, problem, || {
         let status = mend.ask(&["status"])?;
         status["conditions"].to_string().contains(problem).then_some(())

@@ -69,7 +69,8 @@ pub enum Action {
         /// Whether it atomically replaces the parity file that was looked up. Otherwise, it fails if there is one.
         replaces: bool,
     },
-    /// Sets the replication of a file, by its inode, and lowers it only if the file and its parity have the same blocks.
+    /// Sets the replication of a file, or of the files of a folder, by their inodes, and lowers that of a file only if it and the
+    /// parity have the same blocks.
     /// HDFS has no call that does this atomically. So it must follow the look at the namespace within [`DECISION_MS`].
     SetReplication {
         /// The file.
@@ -187,6 +188,9 @@ impl fmt::Display for Action {
                 let files =
                     if parity.len() == 1 { "1 file".to_owned() } else { format!("{} files", parity.len()) };
                 write!(f, "read the parity back and check it against the data ({files})")
+            }
+            Self::Mark { path, mark: Mark::Members(_) } => {
+                write!(f, "record the blocks of the folder on {path}")
             }
             Self::Mark { path, mark } => {
                 let (names, value) = mark.attributes();

@@ -1,6 +1,6 @@
 //! Which surveyed files are worked on, and towards which goal. Commands and the coordinator share these rules.
 
-use crate::{Codec, Goal, Policies, RaidPolicy, Scope, StaleParity, State, Unit};
+use crate::{Codec, Goal, Policies, RaidPolicy, StaleParity, State, Unit};
 
 /// Whether files are encoded, or their encoding is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +58,6 @@ pub fn candidate<'a>(
     }
     let policy = policies.policies().iter().find(|policy| Some(&policy.name) == unit.policy.as_ref());
     let codec = unit.codec.as_ref().and_then(|name| policies.codec(name)).ok_or("it has no codec")?;
-    if codec.scope == Scope::Folder {
-        return Err("stripes over the files of a folder can only be planned".to_owned());
-    }
     let goal = match (direction, policy) {
         (Direction::Encode, None) if unit.stray().is_some() => Goal::Protected,
         (Direction::Encode, None) => return Err(without_policy(unit)),

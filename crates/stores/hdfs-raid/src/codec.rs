@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use codes::{BlockIndex, Code, CodeSpec, RsFamily, SpecError};
+use codes::{BlockIndex, Code, CodeSpec, DecodeError, RsFamily, SpecError};
 use serde::Deserialize;
 
 use crate::policy::TEMPORARY;
@@ -94,6 +94,15 @@ impl Codec {
     pub fn shortened(&self, data: usize) -> Result<CodeSpec, ShortenError> {
         shortened(&self.code, data)
     }
+
+    /// Returns the code of a stripe that had `data` data blocks, after the blocks at some positions have ceased to exist;
+    /// see [`punctured()`].
+    ///
+    /// # Errors
+    /// [`ShortenError`].
+    pub fn punctured(&self, data: usize, gone: &[usize]) -> Result<CodeSpec, ShortenError> {
+        punctured(&self.code, data, gone)
+    }
 }
 
 /// Why a code cannot be shortened.
@@ -110,6 +119,15 @@ pub enum ShortenError {
     /// The remaining rows form no code: a parity block without data consists of zeros.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// As many data blocks do not exist any more as the stripe has parity blocks.
+    #[error("{gone} data blocks of a stripe do not exist any more, so its parity protects no other block")]
+    Unprotected {
+        /// Number of these blocks.
+        gone: usize,
+    },
+    /// The blocks that exist do not determine the others.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
 }
 
 /// Returns the code of a stripe in which only the first `data` data blocks exist; the others count as zeros.
@@ -133,6 +151,47 @@ pub fn shortened(code: &CodeSpec, data: usize) -> Result<CodeSpec, ShortenError>
     let (parities, tolerated) = (code.blocks() - code.data_blocks(), tolerated(code, built.as_ref()));
     let hex = parity_rows(built.as_ref(), parities, data);
     let name = format!("explicit-{}-{data}-{tolerated}-x{hex}", data + parities);
+    Ok(name.parse()?)
+}
+
+/// Returns the code of a stripe of which the data blocks at the positions `gone` do not exist any more. There were `data` data
+/// blocks.
+///
+/// The bytes of such a block are not known, unlike those of a block that a short stripe never had. The first parity blocks take
+/// the places of these blocks: they follow the remaining data blocks as if they were data, and the other parity blocks are
+/// combinations of both. So each such block takes away one loss that the stripe tolerates.
+///
+/// # Errors
+/// [`ShortenError`].
+pub fn punctured(code: &CodeSpec, data: usize, gone: &[usize]) -> Result<CodeSpec, ShortenError> {
+    let short = shortened(code, data)?;
+    if gone.is_empty() {
+        return Ok(short);
+    }
+    if short.sub_blocks() > 1 {
+        return Err(ShortenError::SubBlocks { code: code.clone(), data: data - gone.len() });
+    }
+    let (built, blocks) = (short.build()?, short.blocks());
+    let substitutes = data + gone.len();
+    if substitutes >= blocks {
+        return Err(ShortenError::Unprotected { gone: gone.len() });
+    }
+    let sources: Vec<BlockIndex> =
+        (0..substitutes).filter(|at| !gone.contains(at)).map(|at| BlockIndex(at as u16)).collect();
+    let mut hex = String::new();
+    for parity in substitutes..blocks {
+        let recipe = built.repair(&[BlockIndex(parity as u16)], &sources)?;
+        let coefficient = |source: &BlockIndex| {
+            let mut terms = recipe.row(0).iter();
+            let term = terms.find(|&&(at, _)| recipe.sources()[at as usize].block == *source);
+            term.map_or(0, |&(_, coefficient)| coefficient)
+        };
+        for source in &sources {
+            let _ = write!(hex, "{:02x}", coefficient(source));
+        }
+    }
+    let tolerated = tolerated(&short, built.as_ref()).saturating_sub(gone.len());
+    let name = format!("explicit-{}-{data}-{tolerated}-x{hex}", data + blocks - substitutes);
     Ok(name.parse()?)
 }
 
@@ -280,6 +339,54 @@ mod tests {
         assert!(shortened("clay-14-10-13", 10).is_ok());
         // The second local parity block would have no data.
         assert!(matches!(shortened("lrc-4-2-1", 1), Err(ShortenError::Spec(_))));
+    }
+
+    /// Loses blocks of a stripe beyond those that do not exist any more, and compares the rebuilt bytes.
+    #[test]
+    fn a_punctured_code_rebuilds_the_blocks_that_exist() {
+        for (name, data, gone) in [
+            ("rs-14-10-hdfs-raid", 10, &[0, 4, 9][..]),
+            ("rs-14-10-hdfs-raid", 3, &[1]),
+            ("rs-9-6", 6, &[5]),
+            ("lrc-4-2-2", 4, &[0]),
+        ] {
+            let codec = Codec::new("c", name.parse().expect("a code"), "/p", Scope::Folder);
+            let blocks: Vec<[u8; 1]> = (0..data as u8).map(|block| [17 * block + 3]).collect();
+            let sources: Vec<&[u8]> = blocks.iter().map(|block| &block[..]).collect();
+            let short = codec.shortened(data).expect("a code").build().expect("a code");
+            let parity = short.encoding().apply(&sources);
+            let left = (0..data).filter(|at| !gone.contains(at)).map(|at| blocks[at].to_vec());
+            let left: Vec<Vec<u8>> = left.chain(parity).collect();
+            let spec = codec.punctured(data, gone).expect("a code");
+            assert_eq!((spec.blocks(), spec.data_blocks()), (left.len(), data), "{name}");
+            let sources: Vec<&[u8]> = left[..data].iter().map(Vec::as_slice).collect();
+            let rest = spec.build().expect("a code").encoding().apply(&sources);
+            assert_eq!(rest, left[data..], "{name}: the first blocks determine the others");
+            let tolerated = most_tolerated(spec.build().expect("a code").as_ref());
+            assert!(tolerated + gone.len() >= codec.tolerates().expect("a code"), "{name}: {tolerated}");
+        }
+    }
+
+    /// `StripeCodeTest` in `java/hdfs` expects the same names.
+    #[test]
+    fn readers_give_the_same_names_to_punctured_codes() {
+        for (name, data, gone, expected) in [
+            ("rs-5-3-hdfs-raid", 3, &[1][..], "explicit-4-3-1-xf5f77b"),
+            ("rs-14-10-hdfs-raid", 10, &[0, 4, 9], "explicit-11-10-1-x139c3aa394efe45398ee"),
+        ] {
+            let codec = Codec::new("c", name.parse().expect("a code"), "/p", Scope::Folder);
+            assert_eq!(codec.punctured(data, gone), Ok(expected.parse().expect("a code")), "{name}");
+        }
+    }
+
+    #[test]
+    fn parity_cannot_stand_for_more_blocks_than_it_has() {
+        let [rs, xor, ..] = Codec::hdfs_raid();
+        assert_eq!(xor.punctured(10, &[3]), Err(ShortenError::Unprotected { gone: 1 }));
+        assert_eq!(rs.punctured(10, &[0, 1, 2, 3]), Err(ShortenError::Unprotected { gone: 4 }));
+        assert_eq!(rs.punctured(3, &[]), rs.shortened(3));
+        let clay = "clay-6-4-5".parse().expect("a code");
+        assert!(matches!(punctured(&clay, 4, &[0]), Err(ShortenError::SubBlocks { .. })));
     }
 
     #[test]

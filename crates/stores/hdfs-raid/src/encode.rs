@@ -7,6 +7,7 @@
 //! | the name of a former term | take it over |
 //! | files that are not complete parity blocks | delete them |
 //! | too few parity blocks | write those of one stripe |
+//! | no record of the blocks of a folder | write it |
 //! | no note on these blocks | check them, then write the note |
 //! | several files | join them |
 //! | another modification time than the source | set it |
@@ -47,7 +48,7 @@ impl Work {
         if let Some(why) = unfit(facts) {
             return self.discard_drafts(facts, End::Unfit(why));
         }
-        let layout = match Layout::of_file(&source.file, &self.codec) {
+        let layout = match Layout::of_source(&source.file, &self.codec) {
             Ok(layout) => layout,
             Err(why) => return self.discard_drafts(facts, End::Unfit(why.into())),
         };
@@ -96,6 +97,9 @@ impl Work {
         let mut paths = files.iter().map(|file| file.file.path.clone()).collect::<Vec<_>>();
         let first = files[0];
         if !first.marks.note.is_some_and(|found| found.is_about(&note)) {
+            if let Some(next) = self.record(source, first) {
+                return next;
+            }
             // Wrong parity is made again from the start.
             let wrong = || Next::Act(Action::Delete(draft.path.clone()));
             return self.prove(note, paths).unwrap_or_else(wrong);

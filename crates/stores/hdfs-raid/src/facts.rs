@@ -1,14 +1,18 @@
-//! The facts about one file: the parts of a listing on which the next step of its encoding depends.
+//! The facts about one file or folder: the parts of a listing on which the next step of its encoding depends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound::{Included, Unbounded};
+use std::ops::Range;
 
+use crate::folder::{joined, parts};
+use crate::listing::parent;
 use crate::policy::{check_file, snapshots_above};
 use crate::stray::Strays;
 use crate::survey::{Source, check_source, load_of};
 use crate::{
-    Cluster, Codec, Exclusion, File, Layout, Listing, Load, Marks, Node, NodeIndex, RaidPolicy, parity_path,
+    Cluster, Codec, Exclusion, File, Folder, Layout, Listing, Load, Marks, Members, Node, NodeIndex,
+    RaidPolicy, Scope, parity_path,
 };
 
 /// The names of folders with parity that is being made.
@@ -16,11 +20,13 @@ const DRAFT: &str = ".mend-";
 /// The name of the file with the first parity block, which gets the note.
 const FIRST_BLOCK: &str = "0-0";
 
-/// The facts about one file and its parity.
+/// The facts about one file or folder and its parity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The file at the source's path.
+    /// The file at the source's path; or the folder as one file, whose blocks are those of its files.
     pub source: Option<MarkedFile>,
+    /// The files of a folder in the order of the listing; none if the source is a file.
+    pub parts: Vec<File>,
     /// The file at the path of its parity.
     pub parity: Option<MarkedFile>,
     /// The parity of the source at the path that belongs to its former name, if there is no file at
@@ -34,6 +40,17 @@ pub struct Facts {
     pub unfit: Option<Exclusion>,
     /// The folder above the source that has snapshots.
     pub snapshots: Option<String>,
+}
+
+/// Consecutive blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent<'a> {
+    /// The file.
+    pub file: &'a File,
+    /// Position of the first block in the file.
+    pub first: usize,
+    /// Number of blocks.
+    pub blocks: usize,
 }
 
 /// A file with Mend's attributes.
@@ -82,7 +99,7 @@ pub struct DataNodes {
 pub struct FactFinder<'a> {
     listing: &'a Listing,
     files: BTreeMap<&'a str, &'a File>,
-    folders: BTreeSet<&'a str>,
+    folders: BTreeMap<&'a str, &'a Folder>,
     strays: Strays<'a>,
 }
 
@@ -160,6 +177,52 @@ impl DataNodes {
 }
 
 impl Facts {
+    /// Returns the files whose blocks are those of the source.
+    pub fn files(&self) -> impl Iterator<Item = &File> {
+        let own = self.source.iter().map(|found| &found.file).filter(|_| self.parts.is_empty());
+        own.chain(&self.parts)
+    }
+
+    /// Returns where blocks of the source are, file by file.
+    ///
+    /// # Panics
+    /// If the source does not have these blocks.
+    pub fn extents(&self, blocks: Range<usize>) -> Vec<Extent<'_>> {
+        let mut extents: Vec<Extent<'_>> = Vec::new();
+        let places = self.places();
+        for block in blocks {
+            let (file, first) = self.place(&places, block);
+            match extents.last_mut() {
+                Some(last) if last.file.inode == file.inode && last.first + last.blocks == first => {
+                    last.blocks += 1
+                }
+                _ => extents.push(Extent { file, first, blocks: 1 }),
+            }
+        }
+        extents
+    }
+
+    /// Returns the file with a block of the source, and the position of the block in the file.
+    fn place<'a>(&'a self, places: &BTreeMap<i64, (&'a File, usize)>, block: usize) -> (&'a File, usize) {
+        let source = &self.source.as_ref().expect("it has blocks").file;
+        places.get(&source.blocks[block].number).copied().unwrap_or((source, block))
+    }
+
+    /// Returns the file and the position of each block of a folder, by the numbers of the blocks.
+    fn places(&self) -> BTreeMap<i64, (&File, usize)> {
+        let parts = self.parts.iter();
+        parts
+            .flat_map(|part| {
+                part.blocks.iter().enumerate().map(move |(at, block)| (block.number, (part, at)))
+            })
+            .collect()
+    }
+
+    /// Returns the lowest replication of the source's files.
+    pub(crate) fn least_replication(&self) -> u16 {
+        self.files().map(|file| file.replication).min().unwrap_or(0)
+    }
+
     /// Returns a term above those of all drafts.
     pub fn next_term(&self) -> u64 {
         self.drafts.iter().map(|draft| draft.name.term.saturating_add(1)).max().unwrap_or(1)
@@ -171,14 +234,17 @@ impl<'a> FactFinder<'a> {
     /// [marked](Self::marked) files.
     pub fn new(listing: &'a Listing) -> Self {
         let files = listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
-        let folders = listing.folders.iter().map(|folder| folder.path.as_str()).collect();
+        let folders = listing.folders.iter().map(|folder| (folder.path.as_str(), folder)).collect();
         Self { listing, files, folders, strays: Strays::of(listing) }
     }
 
-    /// Returns the paths of the existing files whose attributes are among the facts about a path.
+    /// Returns the paths of the existing files and folders whose attributes are among the facts about a path.
     pub fn marked(&self, codec: &Codec, path: &str) -> Vec<String> {
         let parity = parity_path(&codec.parity_root, path);
-        let own = [path, &parity].into_iter().filter(|path| self.files.contains_key(*path));
+        let is_folder = codec.scope == Scope::Folder && self.folders.contains_key(path);
+        let own = [path, &parity]
+            .into_iter()
+            .filter(|it| self.files.contains_key(*it) || (is_folder && *it == path));
         // The note on parity that is being made is on its first block. Large files have thousands of others.
         let drafts =
             self.drafts(codec, path).into_iter().map(|(folder, _)| format!("{folder}/{FIRST_BLOCK}"));
@@ -192,24 +258,50 @@ impl<'a> FactFinder<'a> {
             let files = self.files_in(folder).into_iter().map(|file| self.with_marks(file)).collect();
             Draft { path: folder.to_owned(), name, files }
         };
-        let at = |path: &str| self.files.get(path).copied();
-        let (source, parity) = (at(path), at(&parity_path(&codec.parity_root, path)));
-        let stray = source.filter(|_| parity.is_none()).and_then(|file| self.strays.find(codec, file));
-        let [own, parity, stray] = [source, parity, stray].map(|file| file.map(|file| self.with_marks(file)));
+        let parity = self.files.get(parity_path(&codec.parity_root, path).as_str()).copied();
+        let (source, parts) = self.source(codec, path, parity).unzip();
+        let (source, parts): (Option<File>, Vec<File>) = (source, parts.unwrap_or_default());
+        let stray = source.as_ref().filter(|_| parity.is_none()).and_then(|it| self.strays.find(codec, it));
+        let own = source.as_ref().map(|file| self.with_marks(file));
+        let [parity, stray] = [parity, stray].map(|file| file.map(|file| self.with_marks(file)));
+        let unfit = source.as_ref().and_then(|file| self.check(codec, policy, file, &parts, now_ms).err());
         let noted = parity.as_ref().and_then(|parity| parity.marks.note).map(|note| note.inode);
         Facts {
             source: own,
+            parts,
             parity,
             stray,
             drafts: self.drafts(codec, path).into_iter().map(draft).collect(),
             living: noted.filter(|inode| self.listing.notes.living.contains(inode)),
-            unfit: source.and_then(|file| self.check(codec, policy, file, now_ms).err()),
+            unfit,
             snapshots: snapshots_above(self.listing, path).cloned(),
         }
     }
 
+    /// Returns the file at a path; or the folder as one file, with its files, if there are any.
+    fn source(&self, codec: &Codec, path: &str, parity: Option<&File>) -> Option<(File, Vec<File>)> {
+        if codec.scope == Scope::File {
+            return Some(((*self.files.get(path)?).clone(), Vec::new()));
+        }
+        let folder = self.folders.get(path)?;
+        let own = self.files_in(path).into_iter().filter(|file| file.folder() == path);
+        let (parts, record) = (parts(own), self.record(folder, parity));
+        if parts.is_empty() {
+            return None;
+        }
+        Some((joined(folder, &parts, record), parts.into_iter().cloned().collect()))
+    }
+
+    /// Returns the record of a folder's parity, which may be at the path that belongs to the folder's former name.
+    fn record(&self, folder: &Folder, parity: Option<&File>) -> Option<&Members> {
+        match parity {
+            Some(parity) => self.listing.notes.members(&parity.path),
+            None => self.strays.noted(folder.inode).find_map(|stray| self.listing.notes.members(&stray.path)),
+        }
+    }
+
     fn with_marks(&self, file: &File) -> MarkedFile {
-        let marks = self.listing.notes.marks.get(&file.path).copied().unwrap_or_default();
+        let marks = self.listing.notes.marks.get(&file.path).cloned().unwrap_or_default();
         MarkedFile { file: file.clone(), marks }
     }
 
@@ -217,21 +309,35 @@ impl<'a> FactFinder<'a> {
         &self,
         codec: &Codec,
         policy: Option<&RaidPolicy>,
-        file: &File,
+        source: &File,
+        parts: &[File],
         now_ms: u64,
     ) -> Result<(), Exclusion> {
         let policy = policy.ok_or(Exclusion::NoPolicy)?;
-        check_file(self.listing, file)?;
-        let layout = Layout::of_file(file, codec)?;
-        check_source(&Source::of_file(file, layout), policy, codec, now_ms)
+        if codec.scope == Scope::File {
+            check_file(self.listing, source)?;
+            let layout = Layout::of_file(source, codec)?;
+            return check_source(&Source::of_file(source, layout), policy, codec, now_ms);
+        }
+        let path = source.path.as_str();
+        if self.folders.keys().any(|folder| *folder != "/" && parent(folder) == path) {
+            return Err(Exclusion::Subfolders(path.to_owned()));
+        }
+        for part in parts {
+            let neighbour = |why| Exclusion::Neighbour { path: part.path.clone(), why: Box::new(why) };
+            check_file(self.listing, part).map_err(neighbour)?;
+        }
+        let (folder, files) = (self.folders[path], parts.iter().collect::<Vec<&File>>());
+        let layout = Layout::of_folder(&files, None, codec)?;
+        check_source(&Source::of_folder(folder, files, layout), policy, codec, now_ms)
     }
 
     /// Returns the folders with parity that is being made for a path.
     fn drafts(&self, codec: &Codec, path: &str) -> Vec<(&'a str, DraftName)> {
         let root = format!("{}/", draft_folder(codec, path));
         let first = format!("{root}{DRAFT}");
-        let below = self.folders.range::<str, _>((Included(first.as_str()), Unbounded)).copied();
-        let drafts = below.take_while(|folder| folder.starts_with(&first));
+        let below = self.folders.range::<str, _>((Included(first.as_str()), Unbounded));
+        let drafts = below.map(|(folder, _)| *folder).take_while(|folder| folder.starts_with(&first));
         drafts.filter_map(|folder| Some((folder, DraftName::parse(&folder[root.len()..])?))).collect()
     }
 
@@ -245,7 +351,7 @@ impl<'a> FactFinder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Fingerprint, Folder, Note, Notes, Scope, Storing};
+    use crate::{Block, Fingerprint, Note, Notes, Storing};
 
     fn file(path: &str) -> File {
         File {
@@ -273,7 +379,7 @@ mod tests {
             "/tmp/p/d/f/.mend-1-2",
             "/tmp/p/d/f2/.mend-1-2-9",
         ];
-        let folder = |path: &str| Folder { path: path.to_owned(), modified_ms: 0 };
+        let folder = |path: &str| Folder { inode: 0, path: path.to_owned(), modified_ms: 0 };
         let files = [
             "/d/f",
             "/d/f2",
@@ -322,7 +428,7 @@ mod tests {
         let marks = Marks { note: Some(note), ..Marks::default() };
         let mut listing = Listing { files: vec![with_blocks("/d/f", 3, 7)], ..Listing::default() };
         listing.files.extend(paths.iter().map(|path| with_blocks(path, 2, 9)));
-        listing.notes.marks = paths.iter().map(|&path| (path.to_owned(), marks)).collect();
+        listing.notes.marks = paths.iter().map(|&path| (path.to_owned(), marks.clone())).collect();
         let facts = FactFinder::new(&listing).facts(&codec(), None, "/d/f", 0);
         facts.stray.map(|found| found.file.path)
     }

@@ -1,4 +1,4 @@
-//! Foretells the steps for a file: assumes that each succeeds, and that no client changes the file.
+//! Foretells the steps for a file or folder: assumes that each succeeds, and that no client changes the file.
 
 use crate::facts::{DataNodes, Draft, DraftName, Facts, MarkedFile};
 use crate::lower::{Placed, stripes};
@@ -58,7 +58,7 @@ impl Facts {
                 self.write(&block.path, node);
             }),
             Action::Prove { .. } => {}
-            Action::Mark { path, mark } => self.change(path, |found| found.marks.set(*mark)),
+            Action::Mark { path, mark } => self.change(path, |found| found.marks.set(mark.clone())),
             Action::Join { target, sources } => self.join(target, sources),
             Action::SetTime { path, modified_ms } => {
                 self.change(path, |found| found.file.modified_ms = *modified_ms);
@@ -66,14 +66,16 @@ impl Facts {
             Action::Publish { from, to, .. } => self.publish(from, to),
             Action::SetReplication { path, replication } => {
                 self.change(path, |found| found.file.replication = *replication);
+                if self.source.as_ref().is_some_and(|source| source.file.path == *path) {
+                    self.parts.iter_mut().for_each(|part| part.replication = *replication);
+                }
             }
             Action::Move(moves) => moves.iter().for_each(|step| {
                 let (from, to) = (node(nodes, &step.from), node(nodes, &step.to));
-                self.change(&step.path, |found| {
-                    let replicas = &mut found.file.blocks[step.block].replicas;
+                if let Some(replicas) = self.replicas(&step.path, step.block) {
                     replicas.retain(|&node| node != from);
                     replicas.push(to);
-                });
+                }
             }),
         }
     }
@@ -84,6 +86,18 @@ impl Facts {
         if let Some(found) = files.find(|found| found.file.path == path) {
             change(found);
         }
+    }
+
+    /// Returns the replicas of a block of the source or its parity, given by the file that contains it.
+    fn replicas(&mut self, path: &str, block: usize) -> Option<&mut Vec<NodeIndex>> {
+        let part = self.parts.iter().find(|part| part.path == path);
+        let number = part.map(|part| part.blocks[block].number);
+        let mut found = self.source.iter_mut().chain(self.parity.iter_mut());
+        let block = match number {
+            Some(number) => found.next()?.file.blocks.iter_mut().find(|block| block.number == number),
+            None => found.find(|found| found.file.path == path)?.file.blocks.get_mut(block),
+        };
+        block.map(|block| &mut block.replicas)
     }
 
     fn take_over(&mut self, from: &str, to: &str) {
@@ -166,7 +180,7 @@ impl Facts {
     /// Returns the replicas that stripes need: whether the block is parity, its position, and the DataNode.
     fn keepers(&self, work: &Work, nodes: &DataNodes) -> Vec<(bool, usize, NodeIndex)> {
         let (Some(source), Some(parity)) = (&self.source, &self.parity) else { return Vec::new() };
-        let Ok(layout) = Layout::of_file(&source.file, &work.codec) else { return Vec::new() };
+        let Ok(layout) = Layout::of_source(&source.file, &work.codec) else { return Vec::new() };
         if parity.file.blocks.len() != layout.stripes().len() * work.codec.parity_blocks() {
             return Vec::new();
         }

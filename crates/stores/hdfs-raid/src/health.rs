@@ -112,6 +112,7 @@ impl StripeHealth<'_> {
 /// Finds the stripes of surveyed units.
 #[derive(Debug)]
 pub struct Inspector<'a> {
+    listing: &'a Listing,
     policies: &'a Policies,
     files: BTreeMap<&'a str, &'a File>,
     judge: Judge,
@@ -122,7 +123,7 @@ impl<'a> Inspector<'a> {
     /// Creates an inspector for the listing that was surveyed with these policies.
     pub fn new(listing: &'a Listing, policies: &'a Policies) -> Self {
         let files = listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
-        Self { policies, files, judge: Judge::new(&listing.nodes), codes: BuiltCode::all(policies) }
+        Self { listing, policies, files, judge: Judge::new(&listing.nodes), codes: BuiltCode::all(policies) }
     }
 
     /// Returns the listed file with this path.
@@ -142,7 +143,7 @@ impl<'a> Inspector<'a> {
         let files: Vec<&'a File> = unit.files.iter().map(|path| self.file(path)).collect::<Option<_>>()?;
         let layout = match codec.scope {
             Scope::File => Layout::of_file(files[0], codec),
-            Scope::Folder => Layout::of_folder(&files, codec),
+            Scope::Folder => Layout::of_folder(&files, self.listing.notes.members(&parity.path), codec),
         };
         Some(encoded_stripes(&files, &layout.ok()?, parity, &self.codes[codec.name.as_str()], &self.judge))
     }

@@ -1,14 +1,13 @@
 //! The stripes of a file, and of all files of a folder.
 
-use codes::BlockIndex;
-
-use crate::{Codec, File, listing_order};
+use crate::members::{in_order, listed};
+use crate::{Codec, File, Members, Scope, listing_order};
 
 /// HDFS checksums blocks in pieces of this many bytes. HDFS-RAID rounds the block size of a folder's parity
 /// up to a multiple.
 const CHECKSUM_BYTES: u64 = 512;
 
-/// The stripes of one file, or of a folder's files.
+/// The stripes of one file, or of a folder's files together.
 ///
 /// A stripe is k consecutive blocks; the last one may have fewer. Blocks shorter than
 /// [`block_bytes`](Self::block_bytes), and blocks that the last stripe lacks, count as zeros. Each stripe has m
@@ -30,15 +29,6 @@ pub struct Member {
     pub block: usize,
     /// The block's length in bytes.
     pub bytes: u64,
-}
-
-/// The position of a block in the stripes of a layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The stripe.
-    pub stripe: usize,
-    /// The block's index in the stripe.
-    pub index: BlockIndex,
 }
 
 /// Why a file or folder cannot be divided into stripes.
@@ -78,31 +68,39 @@ impl Layout {
     /// # Errors
     /// [`LayoutError`].
     pub fn of_file(file: &File, codec: &Codec) -> Result<Self, LayoutError> {
-        Self::of(&[file], file.block_bytes, codec)
+        check_lengths(file)?;
+        Self::of(listed(&[file]), file.block_bytes, codec)
     }
 
-    /// Returns the stripes over several files of a folder, which are in [`listing_order`]. The block size is
-    /// that of the largest block, rounded up to whole checksums.
+    /// Returns the stripes over several files of a folder, which are in [`listing_order`]. The blocks have the order of
+    /// the record if it names exactly these blocks, or else that of the files. The block size is that of the largest block,
+    /// rounded up to whole checksums.
     ///
     /// # Errors
     /// [`LayoutError`].
     ///
     /// # Panics
     /// If the files are in another order.
-    pub fn of_folder(files: &[&File], codec: &Codec) -> Result<Self, LayoutError> {
+    pub fn of_folder(files: &[&File], record: Option<&Members>, codec: &Codec) -> Result<Self, LayoutError> {
         let is_in_order = |one: &&File, other: &&File| listing_order(&one.path, &other.path).is_le();
         assert!(files.is_sorted_by(is_in_order), "files in the order in which HDFS lists them");
-        let largest = files.iter().map(|file| file.block_bytes.min(file.bytes)).max().unwrap_or(0);
-        Self::of(files, largest.next_multiple_of(CHECKSUM_BYTES), codec)
+        let members = in_order(files, record);
+        let block_bytes = block_bytes_of(members.iter().map(|member| member.bytes));
+        Self::of(members, block_bytes, codec)
     }
 
-    fn of(files: &[&File], block_bytes: u64, codec: &Codec) -> Result<Self, LayoutError> {
-        let mut members = Vec::new();
-        for (position, file) in files.iter().enumerate() {
-            check_lengths(file)?;
-            let member = |(block, bytes)| Member { file: position, block, bytes };
-            members.extend(file.blocks.iter().map(|block| block.bytes).enumerate().map(member));
+    /// Returns the stripes of a file, or of a folder as one file ([`Facts::source`](crate::Facts::source)).
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn of_source(source: &File, codec: &Codec) -> Result<Self, LayoutError> {
+        match codec.scope {
+            Scope::File => Self::of_file(source, codec),
+            Scope::Folder => Self::of(listed(&[source]), source.block_bytes, codec),
         }
+    }
+
+    fn of(members: Vec<Member>, block_bytes: u64, codec: &Codec) -> Result<Self, LayoutError> {
         if members.is_empty() {
             return Err(LayoutError::Empty);
         }
@@ -130,14 +128,6 @@ impl Layout {
         self.members.chunks(self.data_blocks)
     }
 
-    /// Returns the position of a block of a file; `None` if the layout does not contain the block.
-    pub fn place(&self, file: usize, block: usize) -> Option<Place> {
-        let at =
-            self.members.binary_search_by_key(&(file, block), |member| (member.file, member.block)).ok()?;
-        let index = BlockIndex((at % self.data_blocks) as u16);
-        Some(Place { stripe: at / self.data_blocks, index })
-    }
-
     /// Returns the positions in the parity file of the parity blocks of a stripe.
     pub fn parity_positions(&self, stripe: usize) -> std::ops::Range<usize> {
         let first = stripe * self.parity_blocks;
@@ -150,8 +140,16 @@ impl Layout {
     }
 }
 
+/// Returns the block size of a folder's parity, given the lengths of the data blocks.
+pub(crate) fn block_bytes_of(lengths: impl Iterator<Item = u64>) -> u64 {
+    lengths.max().unwrap_or(0).next_multiple_of(CHECKSUM_BYTES)
+}
+
 /// Checks that all blocks of a file except the last are full, as HDFS-RAID assumes.
-fn check_lengths(file: &File) -> Result<(), LayoutError> {
+///
+/// # Errors
+/// [`LayoutError::Ragged`].
+pub(crate) fn check_lengths(file: &File) -> Result<(), LayoutError> {
     let mut left = file.bytes;
     for (at, block) in file.blocks.iter().enumerate() {
         let expected = left.min(file.block_bytes);
@@ -174,7 +172,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Block, Scope, Storing};
+    use crate::{Block, Storing};
 
     fn file(path: &str, block_bytes: u64, bytes: u64) -> File {
         let block = |at: u64| {
@@ -204,21 +202,18 @@ mod tests {
         let layout = layout.expect("full blocks");
         assert_eq!(layout.stripes().map(<[Member]>::len).collect::<Vec<_>>(), [10, 10, 3]);
         assert_eq!(layout.members()[22], Member { file: 0, block: 22, bytes: 412 });
-        assert_eq!(layout.place(0, 21), Some(Place { stripe: 2, index: BlockIndex(1) }));
-        assert_eq!((layout.place(0, 23), layout.place(1, 0)), (None, None));
         assert_eq!((layout.parity_positions(2), layout.parity_bytes()), (8..12, 12 * 512));
     }
 
     #[test]
     fn stripes_run_over_the_files_of_a_folder() {
         let files = [file("/d/a", 1024, 700), file("/d/b", 2048, 5000), file("/d/c", 4096, 1)];
-        let layout = Layout::of_folder(&files.each_ref(), &codec("xor-3-2")).expect("full blocks");
+        let layout = Layout::of_folder(&files.each_ref(), None, &codec("xor-3-2")).expect("full blocks");
         assert_eq!(layout.block_bytes(), 2048);
         let members: Vec<_> = layout.members().iter().map(|member| (member.file, member.block)).collect();
         assert_eq!(members, [(0, 0), (1, 0), (1, 1), (1, 2), (2, 0)]);
-        assert_eq!(layout.place(1, 2), Some(Place { stripe: 1, index: BlockIndex(1) }));
         // The largest block has 700 bytes, which is two pieces with checksums.
-        let small = Layout::of_folder(&[&files[0], &files[2]], &codec("xor-3-2")).expect("full blocks");
+        let small = Layout::of_folder(&[&files[0], &files[2]], None, &codec("xor-3-2")).expect("full blocks");
         assert_eq!((small.block_bytes(), small.parity_bytes()), (1024, 1024));
     }
 
@@ -250,7 +245,7 @@ mod tests {
             let files: Vec<File> = paths.iter().zip(&lengths).map(|(path, &bytes)| file(path, 512, bytes)).collect();
             let files: Vec<&File> = files.iter().collect();
             let codec = codec(&format!("rs-{}-{k}", k + 2));
-            let Ok(layout) = Layout::of_folder(&files, &codec) else {
+            let Ok(layout) = Layout::of_folder(&files, None, &codec) else {
                 prop_assert!(lengths.iter().all(|&bytes| bytes == 0));
                 return Ok(());
             };
@@ -260,13 +255,10 @@ mod tests {
                     if index == k {
                         (stripe, index) = (stripe + 1, 0);
                     }
-                    let place = Place { stripe, index: BlockIndex(index as u16) };
-                    prop_assert_eq!(layout.place(at, block), Some(place));
                     let member = layout.stripes().nth(stripe).expect("a stripe")[index];
                     prop_assert_eq!((member.file, member.block, member.bytes), (at, block, file.blocks[block].bytes));
                     index += 1;
                 }
-                prop_assert_eq!(layout.place(at, file.blocks.len()), None);
             }
             prop_assert_eq!(layout.stripes().len(), stripe + 1);
             prop_assert_eq!(layout.parity_bytes(), (stripe as u64 + 1) * 2 * layout.block_bytes());

@@ -11,9 +11,10 @@
 //! | [`ParityFile`] | path, length, block size and modification time of a parity file |
 //! | [`Policies`] | which files are encoded, how, and why others are not |
 //! | [`Cluster`] | on which DataNodes the blocks of a stripe stay, and the moves that get them there |
-//! | [`raided()`] | the stripes of files that are encoded |
+//! | [`raided()`] | the stripes of files and folders that are encoded |
 //! | [`survey()`] | the state of every file, and the next step for it |
 //! | [`Notes`] | whose parity a parity file is |
+//! | [`Members`] | the blocks from which the parity of a folder was made |
 //! | [`StaleParity`] | why a parity file is not valid |
 //! | [`Health`] | missing blocks, and stripes whose blocks stand too close together |
 //! | [`candidate()`] | which files are worked on, and towards which goal |
@@ -33,12 +34,14 @@ mod codec;
 mod drive;
 mod encode;
 mod facts;
+mod folder;
 mod forecast;
 mod glob;
 mod health;
 mod layout;
 mod listing;
 mod lower;
+mod members;
 mod note;
 mod parity;
 mod placement;
@@ -53,23 +56,24 @@ mod work;
 
 pub use action::{Action, BlockMove, DECISION_MS, End, NewBlock, Next, Waiting};
 pub use candidate::{Candidate, Direction, candidate};
-pub use codec::{Codec, Scope, ShortenError, shortened};
+pub use codec::{Codec, Scope, ShortenError, punctured, shortened};
 pub use drive::{Drive, Order, Pause, Refusal, Stop, Trouble};
-pub use facts::{DataNodes, Draft, DraftName, FactFinder, Facts, MarkedFile};
+pub use facts::{DataNodes, Draft, DraftName, Extent, FactFinder, Facts, MarkedFile};
 pub use forecast::forecast;
 pub use glob::{Glob, GlobError};
 pub use health::{Health, Inspector, StripeHealth};
-pub use layout::{Layout, LayoutError, Member, Place};
+pub use layout::{Layout, LayoutError, Member};
 pub use listing::{
     Block, File, Folder, Gaps, Listing, Node, NodeIndex, Omission, Renaming, Storing, is_within,
     listing_order,
 };
+pub use members::Members;
 pub use note::{Fingerprint, Mark, Marks, Note, UnknownMark};
 pub use parity::{ParityFile, StaleParity, parity_path, source_of};
 pub use placement::{Arrangement, Cluster, Crowding, Judge, Load, Move, Seat, Spread, TooFewNodes};
 pub use policy::{Exclusion, Policies, PolicyError, RaidPolicy, all_codecs};
 pub use protection::{Notes, ParityState, ParityUnit, Protection, parity_files};
-pub use raided::{Raided, RaidedFile, RaidedStripe, UnusableParity, raided};
+pub use raided::{DataBlock, Raided, RaidedSource, RaidedStripe, UnusableParity, raided};
 pub use state::{Damage, State};
 pub use survey::{Saving, StripePlan, Survey, Total, Unit, survey};
 pub use work::{Goal, Work};

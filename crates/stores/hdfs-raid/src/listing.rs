@@ -80,6 +80,8 @@ pub struct Node {
 /// A folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
+    /// The inode number, which stays the same when the folder is renamed.
+    pub inode: u64,
     /// The path.
     pub path: String,
     /// Modification time in milliseconds since 1970. It changes when a child is added or removed.

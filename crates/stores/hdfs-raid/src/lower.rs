@@ -3,14 +3,17 @@
 //! HDFS chooses the replicas that it removes. When their number has stayed the same for a while, the
 //! remaining ones are moved where blocks of a stripe stand too close together.
 
+use std::collections::BTreeMap;
+
 use codes::Code;
 
-use crate::facts::{DataNodes, Facts, MarkedFile};
+use crate::facts::{DataNodes, Facts};
 use crate::health;
 use crate::survey::data_replicas;
 use crate::work::{Pair, Work, pair, unfit};
 use crate::{
-    Action, Arrangement, BlockMove, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes, Waiting,
+    Action, Arrangement, Block, BlockMove, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes,
+    Waiting,
 };
 
 /// Replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with
@@ -39,7 +42,7 @@ impl Work {
         if let Some(draft) = facts.drafts.first() {
             return Next::Act(Action::Delete(draft.path.clone()));
         }
-        let layout = Layout::of_file(pair.source, &self.codec).expect("proven parity has a layout");
+        let layout = Layout::of_source(pair.source, &self.codec).expect("proven parity has a layout");
         let stripes = stripes(pair, &layout);
         let arrangements = self.arrange(&stripes, nodes);
         let [replication, parity_replication] = targets;
@@ -55,7 +58,7 @@ impl Work {
         if parity.replication < parity_replication {
             return set_replication(parity, parity_replication);
         }
-        if source.replication < replication {
+        if facts.least_replication() < replication {
             return set_replication(source, replication);
         }
         if stripes.iter().any(|stripe| stripe.is_endangered(nodes)) {
@@ -73,7 +76,7 @@ impl Work {
         if !self.is_settled(pair, nodes, now_ms, SETTLED_MS) || !facts.is_at_rest(nodes) {
             return Next::Wait(Waiting::Settled);
         }
-        match moves(pair, &stripes, &arrangements, nodes) {
+        match moves(facts, pair, &stripes, &arrangements, nodes) {
             moves if moves.is_empty() => Next::End(End::Encoded),
             moves => Next::Act(Action::Move(moves)),
         }
@@ -84,10 +87,11 @@ impl Work {
     pub(crate) fn retreat(&self, facts: &Facts) -> Option<Action> {
         let (source, parity) = (facts.source.as_ref()?, facts.parity.as_ref()?);
         let pair = pair(source, parity);
-        if pair.source.replication >= pair.replication || !self.has_valid_parity(facts, pair.source, parity) {
+        if facts.least_replication() >= pair.replication || !self.has_valid_parity(facts, pair.source, parity)
+        {
             return None;
         }
-        let layout = Layout::of_file(pair.source, &self.codec).expect("valid parity has a layout");
+        let layout = Layout::of_source(pair.source, &self.codec).expect("valid parity has a layout");
         let (path, replication) = (pair.source.path.clone(), pair.replication);
         let is_needed = stripes(pair, &layout).iter().any(|stripe| self.is_exposed(stripe));
         is_needed.then_some(Action::SetReplication { path, replication })
@@ -171,16 +175,24 @@ impl Facts {
     /// Whether HDFS has neither replicas to create nor to remove. Those on DataNodes that are taken out of service, or
     /// are silent, may or may not count.
     pub fn is_at_rest(&self, nodes: &DataNodes) -> bool {
-        let is_at_rest = |MarkedFile { file, .. }: &MarkedFile| {
-            let wanted = usize::from(file.replication);
-            let mut blocks = file.blocks.iter().map(|block| &block.replicas);
-            blocks.all(|replicas| replicas.len() >= wanted && nodes.usable_among(replicas) <= wanted)
+        let blocks = |part: &File| part.blocks.iter().map(|block| block.number).collect::<Vec<_>>();
+        let of_parts: BTreeMap<i64, u16> = self
+            .parts
+            .iter()
+            .flat_map(|part| blocks(part).into_iter().map(move |number| (number, part.replication)))
+            .collect();
+        let is_at_rest = |file: &File| {
+            file.blocks.iter().all(|Block { number, replicas, .. }| {
+                let wanted = usize::from(of_parts.get(number).copied().unwrap_or(file.replication));
+                replicas.len() >= wanted && nodes.usable_among(replicas) <= wanted
+            })
         };
-        self.source.iter().chain(&self.parity).all(is_at_rest)
+        self.source.iter().chain(&self.parity).all(|found| is_at_rest(&found.file))
     }
 }
 
 fn moves(
+    facts: &Facts,
     pair: Pair<'_>,
     stripes: &[Placed],
     arrangements: &[Arrangement],
@@ -189,7 +201,11 @@ fn moves(
     let of_stripe = |(stripe, arrangement): (&Placed, &Arrangement)| {
         let block_move = |step: crate::Move| {
             let (is_parity, block) = stripe.blocks[step.block];
-            let file = if is_parity { &pair.parity.file } else { pair.source };
+            let owner = || facts.extents(block..block + 1)[0];
+            let (file, block) = match is_parity {
+                true => (&pair.parity.file, block),
+                false => (owner().file, owner().first),
+            };
             let [from, to] = [step.from, step.to].map(|node| nodes.address(node).to_owned());
             BlockMove { path: file.path.clone(), block, from, to }
         };

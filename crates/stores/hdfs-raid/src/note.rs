@@ -3,19 +3,22 @@
 //!
 //! The [`Note`] on a parity file records that the parity was compared with the data. It names the blocks of
 //! both files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and
-//! time are.
+//! time are. The parity of a folder has a record of the blocks as well ([`Members`]).
 
 use std::fmt;
 
 use crc_fast::CrcAlgorithm;
 
-use crate::Block;
+use crate::{Block, Members};
 
 /// The attribute of a parity file that contains its [`Note`].
 const NOTE: &str = "trusted.mend.source";
 /// The attribute with a copy of the note for readers, who do not see HDFS's `trusted` attributes. Mend itself
 /// never relies on it.
 const READERS_NOTE: &str = "user.mend.source";
+/// The attribute of the parity of a folder that contains its [`Members`], and the copy for readers.
+const MEMBERS: &str = "trusted.mend.members";
+const READERS_MEMBERS: &str = "user.mend.members";
 /// The attribute of a parity file that is about to be removed.
 const UNDO: &str = "trusted.mend.undo";
 /// The attribute of a file that is never encoded. The file's owner may set it, to any value.
@@ -31,21 +34,23 @@ pub struct Fingerprint(u64);
 /// The proof of a parity file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The source's inode number.
+    /// The inode number of the source, which is a file or a folder.
     pub inode: u64,
-    /// The source's replication before it was encoded.
+    /// The source's replication before it was encoded; the highest one of a folder's files.
     pub replication: u16,
-    /// The source's blocks.
+    /// The source's blocks, in the order of the stripes.
     pub source: Fingerprint,
     /// The blocks of the parity file.
     pub parity: Fingerprint,
 }
 
 /// Mend's attributes of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// The note on a parity file.
     pub note: Option<Note>,
+    /// The record of the blocks of a folder's parity. It counts only if the note is about these blocks.
+    pub members: Option<Members>,
     /// Whether the parity file is about to be removed.
     pub is_undone: bool,
     /// Whether the file is never encoded.
@@ -53,8 +58,10 @@ pub struct Marks {
 }
 
 /// One of Mend's attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
+    /// The blocks of a folder's parity.
+    Members(Members),
     /// The parity was proven.
     Proven(Note),
     /// The parity file is about to be removed.
@@ -76,8 +83,13 @@ pub struct UnknownMark {
 impl Fingerprint {
     /// Returns the fingerprint of blocks in this order.
     pub fn of<'a>(blocks: impl IntoIterator<Item = &'a Block>) -> Self {
-        let words = |block: &Block| [block.number as u64, block.stamp, block.bytes];
-        let bytes: Vec<u8> = blocks.into_iter().flat_map(words).flat_map(u64::to_be_bytes).collect();
+        Self::of_names(blocks.into_iter().map(|block| (block.number, block.stamp, block.bytes)))
+    }
+
+    /// Returns the fingerprint of blocks with these numbers, generation stamps and lengths.
+    pub(crate) fn of_names(blocks: impl Iterator<Item = (i64, u64, u64)>) -> Self {
+        let words = |(number, stamp, bytes): (i64, u64, u64)| [number as u64, stamp, bytes];
+        let bytes: Vec<u8> = blocks.flat_map(words).flat_map(u64::to_be_bytes).collect();
         Self(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &bytes))
     }
 
@@ -120,6 +132,7 @@ impl Mark {
     /// Returns the names of the attributes, which are set in this order, and their value.
     pub fn attributes(&self) -> (&'static [&'static str], String) {
         match self {
+            Self::Members(members) => (&[READERS_MEMBERS, MEMBERS], members.to_string()),
             Self::Proven(note) => (&[READERS_NOTE, NOTE], note.to_string()),
             Self::Undo => (&[UNDO], "yes".to_owned()),
             Self::Never => (&[NEVER], "never".to_owned()),
@@ -132,6 +145,7 @@ impl Mark {
     /// [`UnknownMark`].
     pub fn parse(name: &str, value: &str) -> Result<Option<Self>, UnknownMark> {
         let mark = match name {
+            MEMBERS => Members::parse(value).map(Self::Members),
             NOTE => Note::parse(value).map(Self::Proven),
             UNDO => (value == "yes").then_some(Self::Undo),
             NEVER => Some(Self::Never),
@@ -146,6 +160,7 @@ impl Marks {
     /// Sets an attribute.
     pub fn set(&mut self, mark: Mark) {
         match mark {
+            Mark::Members(members) => self.members = Some(members),
             Mark::Proven(note) => self.note = Some(note),
             Mark::Undo => self.is_undone = true,
             Mark::Never => self.is_never_encoded = true,
@@ -165,7 +180,8 @@ mod tests {
     fn attributes_are_parsed_as_written() {
         let (source, parity) = (Fingerprint::of([&block(1, 1)]), Fingerprint::of([]));
         let note = Note { inode: 16390, replication: 3, source, parity };
-        for mark in [Mark::Proven(note), Mark::Undo, Mark::Never] {
+        let members = Members::of(&[block(1, 7), block(2, 8)]);
+        for mark in [Mark::Members(members), Mark::Proven(note), Mark::Undo, Mark::Never] {
             let (names, value) = mark.attributes();
             assert_eq!(Mark::parse(names[names.len() - 1], &value), Ok(Some(mark)), "{value}");
         }
@@ -175,7 +191,7 @@ mod tests {
         for value in ["", "2 1 3 0 0", "1 1 3 0", "1 1 3 0 0 0", "1 1 3 0 x"] {
             assert!(Mark::parse(NOTE, value).is_err(), "{value}");
         }
-        assert!(Mark::parse(UNDO, "no").is_err());
+        assert!(Mark::parse(UNDO, "no").is_err() && Mark::parse(MEMBERS, "2 1.1.1").is_err());
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! Parity files: their names and metadata, and the test of whether they belong to their source.
 
 use crate::survey::Source;
-use crate::work::note;
-use crate::{Codec, File, Layout, Note, Scope, Storing};
+use crate::{Codec, File, Fingerprint, Layout, Note, Storing};
 
 /// The name and metadata of a parity file.
 ///
@@ -73,6 +72,17 @@ pub enum StaleParity {
         "the blocks of the file do not form the stripes of the parity any more, for example after `concat`"
     )]
     Irregular,
+    /// Files of the folder were added, changed or deleted. The stripes of the other blocks are still protected.
+    #[error(
+        "the folder was changed after its parity was made: {gone} blocks of the stripes do not exist any more, and {new} \
+         blocks are new; the parity still protects the others"
+    )]
+    Changed {
+        /// Number of data blocks of the stripes that do not exist any more.
+        gone: usize,
+        /// Number of blocks in the folder that belong to no stripe.
+        new: usize,
+    },
     /// The parity file is being written, or is not replicated.
     #[error("the parity file is being written, or HDFS encrypts or erasure-codes it")]
     Unusable,
@@ -148,23 +158,22 @@ pub(crate) fn check_parity(
 ) -> Result<Evidence, StaleParity> {
     let check =
         |modified_ms| ParityFile::expected(codec, source.path, modified_ms, &source.layout).check(parity);
-    // A note has the inode of a file, so parity of folders has none.
-    match (noted, codec.scope) {
-        (Noted::Yes { note, is_living }, Scope::File) => {
-            check_note(source.files[0], parity, note, is_living)?;
+    match noted {
+        Noted::Yes { note, is_living } => {
+            check_note(source, parity, note, is_living)?;
             check(parity.modified_ms).map(|()| Evidence::Note)
         }
-        (Noted::Unknown, Scope::File) => Err(StaleParity::UnknownNote),
-        (Noted::No, _) | (_, Scope::Folder) => {
+        Noted::Unknown => Err(StaleParity::UnknownNote),
+        Noted::No => {
             check(source.modified_ms)?;
             check_age(&source.files, parity).map(|()| Evidence::Metadata)
         }
     }
 }
 
-/// Returns why a file is valid parity of the present contents of another one; `None` if it is not.
+/// Returns why a file is valid parity of the present contents of a file, or of a folder as one file; `None` if it is not.
 pub(crate) fn evidence(codec: &Codec, file: &File, parity: &File, noted: Noted) -> Option<Evidence> {
-    let layout = Layout::of_file(file, codec).ok()?;
+    let layout = Layout::of_source(file, codec).ok()?;
     check_parity(codec, &Source::of_file(file, layout), parity, noted).ok()
 }
 
@@ -174,11 +183,12 @@ pub(crate) fn best<T>(valid: impl Iterator<Item = (Evidence, T)>) -> Option<T> {
     valid.min_by_key(|&(evidence, _)| evidence).map(|(_, parity)| parity)
 }
 
-fn check_note(source: &File, parity: &File, found: Note, is_living: bool) -> Result<(), StaleParity> {
+fn check_note(source: &Source<'_>, parity: &File, found: Note, is_living: bool) -> Result<(), StaleParity> {
     if found.inode != source.inode && is_living {
         return Err(StaleParity::Foreign { inode: found.inode });
     }
-    match found.is_about(&note(source, &parity.blocks, found.replication)) {
+    let (of_source, of_parity) = (Fingerprint::of(source.blocks()), Fingerprint::of(&parity.blocks));
+    match (found.inode, found.source, found.parity) == (source.inode, of_source, of_parity) {
         true => Ok(()),
         false => Err(StaleParity::OtherBlocks),
     }
@@ -210,6 +220,7 @@ pub fn source_of<'a>(root: &str, parity: &'a str) -> Option<&'a str> {
 mod tests {
     use super::*;
     use crate::Block;
+    use crate::work::note;
 
     fn file(path: &str, blocks: &[u64], block_bytes: u64) -> File {
         let block = |&bytes| Block { number: 1, stamp: 1, bytes, replicas: Vec::new() };

@@ -8,14 +8,12 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::listing::is_within;
-use crate::{Codec, File, Glob, LayoutError, Listing, Scope, Storing, TooFewNodes, source_of};
+use crate::{Codec, File, Glob, LayoutError, Listing, Scope, Storing, TooFewNodes, folder, source_of};
 
 /// The folder in which HDFS's clients keep removed files, in each home folder and encryption zone.
 const TRASH: &str = ".Trash";
 /// HDFS-RAID writes parity below this folder before it moves the parity to its place.
 pub(crate) const TEMPORARY: &str = "/tmp";
-/// HDFS-RAID leaves out smaller files when it encodes a folder (`hdfs.raid.min.filesize`).
-pub(crate) const LEAST_BYTES_IN_FOLDER: u64 = 10 << 10;
 
 /// The policies of a cluster, in the order of precedence, and all codecs.
 ///
@@ -61,7 +59,7 @@ pub struct RaidPolicy {
     /// The least number of blocks: of the file, or of the folder's files together.
     #[serde(default = "three")]
     pub min_blocks: u64,
-    /// The least length of a file. In a folder whose files are encoded together, smaller files are left out.
+    /// The least length of a file. Codecs over folders have a limit of their own, so that readers know the files.
     #[serde(default)]
     min_bytes: Option<ByteSize>,
     /// The replication of encoded files.
@@ -97,6 +95,11 @@ pub enum PolicyError {
         /// The names of all codecs.
         known: String,
     },
+    /// A policy of a codec over folders has a limit for files.
+    #[error(
+        "policy {0}: min_bytes applies to codecs over files; codecs over folders leave out files below 10 KiB"
+    )]
+    LeastBytes(String),
     /// The replication is zero.
     #[error("policy {0}: replication and parity_replication must be at least 1")]
     NoReplication(String),
@@ -197,6 +200,12 @@ pub enum Exclusion {
         /// Bytes of data and parity.
         after: u64,
     },
+    /// A folder has more blocks than the record on its parity can name.
+    #[error("its files have {blocks} blocks, more than one attribute of HDFS can record")]
+    ManyBlocks {
+        /// Number of blocks.
+        blocks: usize,
+    },
     /// The folder has subfolders. HDFS-RAID encodes only folders without any.
     #[error("{0} has subfolders, and its codec encodes only folders without")]
     Subfolders(String),
@@ -261,10 +270,13 @@ impl Policies {
             if policy.replication == 0 || policy.parity_replication == 0 {
                 return Err(PolicyError::NoReplication(policy.name.clone()));
             }
-            if self.codec(&policy.codec).is_none() {
+            let Some(codec) = self.codec(&policy.codec) else {
                 let known: Vec<&str> = self.codecs.iter().map(|codec| codec.name.as_str()).collect();
                 let (policy, codec) = (policy.name.clone(), policy.codec.clone());
                 return Err(PolicyError::NoCodec { policy, codec, known: known.join(", ") });
+            };
+            if codec.scope == Scope::Folder && policy.min_bytes.is_some() {
+                return Err(PolicyError::LeastBytes(policy.name.clone()));
             }
         }
         Ok(())
@@ -327,11 +339,10 @@ impl Policies {
 impl RaidPolicy {
     /// Returns the least length of a file in bytes.
     pub fn min_bytes(&self, scope: Scope) -> u64 {
-        let usual = match scope {
-            Scope::File => 0,
-            Scope::Folder => LEAST_BYTES_IN_FOLDER,
-        };
-        self.min_bytes.map_or(usual, ByteSize::bytes)
+        match scope {
+            Scope::File => self.min_bytes.map_or(0, ByteSize::bytes),
+            Scope::Folder => folder::LEAST_BYTES,
+        }
     }
 
     /// Checks that a file or folder is old and large enough.
@@ -364,6 +375,7 @@ impl Exclusion {
             Self::Snapshots(_) => "snapshots",
             Self::TooNew { .. } => "too-new",
             Self::FewBlocks { .. } | Self::Small { .. } => "too-small",
+            Self::ManyBlocks { .. } => "too-many-blocks",
             Self::Layout(_) => "irregular-blocks",
             Self::Lost { .. } => "lost-block",
             Self::Nodes(_) => "few-datanodes",
@@ -549,6 +561,10 @@ mod tests {
             (format!("{policy}replication = 0"), "must be at least 1"),
             (format!("{policy}min_age = \"soon\""), "`soon` is not a time"),
             (format!("{policy}min_size = 1"), "min_size"),
+            (
+                policy.replace("\"rs\"", "\"dir-rs\"\nmin_bytes = \"1MiB\""),
+                "min_bytes applies to codecs over files",
+            ),
         ] {
             assert!(error(&text).contains(expected), "{text}: {}", error(&text));
         }

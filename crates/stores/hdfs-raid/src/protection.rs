@@ -10,7 +10,9 @@ use crate::parity::{Evidence, Noted, check_parity};
 use crate::policy::TEMPORARY;
 use crate::survey::Source;
 use crate::work::USUAL_REPLICATION;
-use crate::{Codec, File, Listing, Mark, Marks, Policies, StaleParity, Total, UnknownMark, source_of};
+use crate::{
+    Codec, File, Listing, Mark, Marks, Members, Note, Policies, StaleParity, Total, UnknownMark, source_of,
+};
 
 /// Mend's attributes of parity files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,9 +112,9 @@ impl Notes {
         Protection { path: parity.path.clone(), state, former_replication }
     }
 
-    /// Returns the state of the parity of a file that was renamed without it.
-    pub(crate) fn renamed(&self, source: &File, parity: &File) -> Protection {
-        let former_replication = self.former_replication(&[source], parity);
+    /// Returns the state of the parity of a file or folder that was renamed without it.
+    pub(crate) fn renamed(&self, source: &Source<'_>, parity: &File) -> Protection {
+        let former_replication = self.former_replication(&source.files, parity);
         let state = ParityState::Renamed(source.inode);
         Protection { path: parity.path.clone(), state, former_replication }
     }
@@ -132,7 +134,7 @@ impl Notes {
     fn state(&self, codec: &Codec, source: &Source<'_>, parity: &File) -> ParityState {
         match check_parity(codec, source, parity, self.noted(&parity.path)) {
             Err(why) => ParityState::Stale(why),
-            Ok(_) if self.marks_of(&parity.path).is_undone => ParityState::Undone,
+            Ok(_) if self.is_undone(&parity.path) => ParityState::Undone,
             Ok(Evidence::Note) => ParityState::Proven,
             Ok(Evidence::Metadata) => ParityState::Unproven,
         }
@@ -140,15 +142,24 @@ impl Notes {
 
     /// Returns what is known about the note on a parity file.
     pub(crate) fn noted(&self, parity: &str) -> Noted {
-        match self.marks_of(parity).note {
+        match self.note_of(parity) {
             _ if self.unknown.contains(parity) => Noted::Unknown,
             Some(note) => Noted::Yes { note, is_living: self.living.contains(&note.inode) },
             None => Noted::No,
         }
     }
 
-    fn marks_of(&self, parity: &str) -> Marks {
-        self.marks.get(parity).copied().unwrap_or_default()
+    /// Returns the record of the blocks of a folder's parity. The note decides whether it counts.
+    pub(crate) fn members(&self, parity: &str) -> Option<&Members> {
+        self.marks.get(parity)?.members.as_ref()
+    }
+
+    fn note_of(&self, parity: &str) -> Option<Note> {
+        self.marks.get(parity)?.note
+    }
+
+    fn is_undone(&self, parity: &str) -> bool {
+        self.marks.get(parity).is_some_and(|marks| marks.is_undone)
     }
 
     /// Records an attribute of a file if it is one of Mend's.
@@ -170,7 +181,7 @@ impl Notes {
     }
 
     fn former_replication(&self, sources: &[&File], parity: &File) -> u16 {
-        let noted = self.marks_of(&parity.path).note.map_or(USUAL_REPLICATION, |note| note.replication);
+        let noted = self.note_of(&parity.path).map_or(USUAL_REPLICATION, |note| note.replication);
         sources.iter().map(|file| file.replication).max().unwrap_or(0).max(noted)
     }
 
@@ -187,9 +198,9 @@ impl Notes {
         if is_draft(parity) {
             return ParityState::Draft;
         }
-        let noted = self.marks_of(&parity.path).note.map(|note| note.inode);
+        let noted = self.note_of(&parity.path).map(|note| note.inode);
         let present = existing.get(source);
-        let renamed = |inode: &u64| self.living.contains(inode) && present != Some(&Some(*inode));
+        let renamed = |inode: &u64| self.living.contains(inode) && present != Some(inode);
         match noted.filter(renamed) {
             Some(inode) if protected.contains(&inode) => ParityState::Unused,
             Some(inode) => ParityState::Renamed(inode),
@@ -206,8 +217,8 @@ impl Notes {
     }
 }
 
-/// The files of a listing with their inodes, and its folders.
-type Existing<'a> = BTreeMap<&'a str, Option<u64>>;
+/// The inodes of the files and folders of a listing, by path.
+type Existing<'a> = BTreeMap<&'a str, u64>;
 
 fn is_draft(file: &File) -> bool {
     is_within(&file.path, TEMPORARY)
@@ -227,8 +238,8 @@ pub(crate) fn parity_units(
     used: &BTreeMap<&str, &ParityState>,
     protected: &BTreeSet<u64>,
 ) -> Vec<ParityUnit> {
-    let files = listing.files.iter().map(|file| (file.path.as_str(), Some(file.inode)));
-    let folders = listing.folders.iter().map(|folder| (folder.path.as_str(), None));
+    let files = listing.files.iter().map(|file| (file.path.as_str(), file.inode));
+    let folders = listing.folders.iter().map(|folder| (folder.path.as_str(), folder.inode));
     let existing: Existing<'_> = files.chain(folders).collect();
     let unit = |file: &File| {
         let root = policies.parity_root_of(&file.path)?;

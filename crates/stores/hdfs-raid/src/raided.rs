@@ -1,56 +1,78 @@
-//! The stripes of files that are encoded, as the NameNode lists them.
+//! The stripes of files and folders that are encoded, as the NameNode lists them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::folder::{FolderParity, best_of_folders, folder_parities};
+use crate::members::block_at;
 use crate::parity::{Evidence, best, check_parity};
 use crate::policy::check_storing;
 use crate::survey::Source;
 use crate::{
-    Block, Codec, Exclusion, File, Layout, LayoutError, Listing, Notes, Scope, StaleParity, source_of,
+    Block, Codec, Exclusion, File, Layout, LayoutError, Listing, Member, Notes, Scope, StaleParity, source_of,
 };
 
-/// The encoded files of a listing.
+/// The encoded files and folders of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Raided<'a> {
-    /// The files with valid parity, each once.
-    pub files: Vec<RaidedFile<'a>>,
-    /// The parity files that protect nothing, each with the reason.
+    /// The files and folders with valid parity, each once.
+    pub sources: Vec<RaidedSource<'a>>,
+    /// The parity files that do not protect all blocks of their sources, each with the reason. Parity of a folder that has
+    /// changed still protects some blocks, so the folder may be among the sources, too.
     pub unusable: Vec<(&'a File, UnusableParity)>,
 }
 
-/// A file with valid parity.
+/// A file with valid parity, or a folder with parity that is valid for some blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RaidedFile<'a> {
-    /// The file.
-    pub source: &'a File,
+pub struct RaidedSource<'a> {
+    /// The path of the file or folder.
+    pub path: &'a str,
+    /// Its inode number.
+    pub inode: u64,
+    /// The file, or the files of the folder.
+    pub files: Vec<&'a File>,
     /// Its parity file.
     pub parity: &'a File,
     /// The code and the place of the parity.
     pub codec: &'a Codec,
-    layout: Layout,
+    block_bytes: u64,
+    /// The data blocks of all stripes in order; `None` for one that does not exist any more.
+    places: Vec<Option<Member>>,
 }
 
-/// A stripe of an encoded file.
+/// A stripe of an encoded file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RaidedStripe<'a> {
-    /// The offset in the source at which the stripe starts.
-    pub start: u64,
     /// The offset in the parity file at which the stripe's parity starts.
     pub parity_start: u64,
     /// Length of a block for the code; a shorter block is padded with zeros.
     pub block_bytes: u64,
-    /// The data blocks. The last stripe of a file may have fewer than the code.
-    pub data: &'a [Block],
+    /// The data blocks that exist.
+    pub data: Vec<DataBlock<'a>>,
+    /// The positions in the stripe of the data blocks that do not exist any more: their files were deleted or changed. Other
+    /// than the blocks that the last stripe lacks, they are not zeros.
+    pub gone: Vec<usize>,
     /// The parity blocks.
     pub parity: &'a [Block],
 }
 
-/// Why a parity file protects nothing.
+/// A data block of a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataBlock<'a> {
+    /// The file.
+    pub file: &'a File,
+    /// The offset in the file at which the block starts.
+    pub start: u64,
+    /// The block.
+    pub block: &'a Block,
+}
+
+/// Why a parity file does not protect its source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableParity {
-    /// The source does not exist, or is a folder.
+    /// The source does not exist, or is of the other kind: a folder instead of a file, or a file instead of a folder.
     #[error(
-        "there is no file {0}; if it was renamed, `mend raid encode` of its new folder renames the parity too"
+        "there is no file or folder {0}; if it was renamed, `mend raid encode` of the folder above its new path renames the \
+         parity too"
     )]
     NoSource(String),
     /// The source cannot be encoded any more, for example because a client is writing to it.
@@ -64,24 +86,49 @@ pub enum UnusableParity {
     Stale(#[from] StaleParity),
 }
 
-/// Returns the files of a listing that have valid parity by one of these codecs. If a file has valid parity by several
-/// codecs, one with a note counts, or else the first one. Codecs whose stripes run over folders are left out.
+/// Returns the files and folders of a listing that have valid parity by one of these codecs. If a source has valid parity by
+/// several codecs, one with a note counts, or else the first one. If the parity of a folder protects a file, parity of the
+/// file itself does not count, so that no block is in two stripes.
 pub fn raided<'a>(listing: &'a Listing, codecs: &'a [Codec]) -> Raided<'a> {
+    let (folders, mut unusable) = raided_folders(listing, codecs);
+    let covered: BTreeSet<&str> = folders.values().flat_map(FolderParity::covered).collect();
+    let is_covered = |file: &File| covered.contains(file.path.as_str());
     let by_path: BTreeMap<&str, &File> =
         listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
-    let mut unusable = Vec::new();
-    let mut valid: BTreeMap<&str, Vec<(Evidence, RaidedFile<'a>)>> = BTreeMap::new();
+    let mut valid: BTreeMap<&str, Vec<(Evidence, RaidedSource<'a>)>> = BTreeMap::new();
     for codec in codecs.iter().filter(|codec| codec.scope == Scope::File) {
         for &parity in by_path.values() {
             let Some(path) = source_of(&codec.parity_root, &parity.path) else { continue };
             match raided_file(by_path.get(path).copied(), path, parity, codec, &listing.notes) {
+                Ok((_, found)) if is_covered(found.files[0]) => {}
                 Ok(found) => valid.entry(path).or_default().push(found),
                 Err(why) => unusable.push((parity, why)),
             }
         }
     }
-    let files = valid.into_values().filter_map(|found| best(found.into_iter())).collect();
-    Raided { files, unusable }
+    let files: Vec<RaidedSource<'_>> =
+        valid.into_values().filter_map(|found| best(found.into_iter())).collect();
+    let alone: BTreeSet<&str> = files.iter().map(|source| source.path).collect();
+    let folders = folders.into_values().map(|parity| RaidedSource::of_folder(parity, &alone));
+    Raided { sources: folders.chain(files).collect(), unusable }
+}
+
+/// Returns the parity of folders that counts, by the paths of the folders; and the parity files that do not protect all blocks.
+fn raided_folders<'a>(
+    listing: &'a Listing,
+    codecs: &'a [Codec],
+) -> (BTreeMap<&'a str, FolderParity<'a>>, Vec<(&'a File, UnusableParity)>) {
+    let (mut found, mut unusable) = (Vec::new(), Vec::new());
+    for (parity, judged) in folder_parities(listing, codecs) {
+        match judged {
+            Ok(judged) => {
+                unusable.extend(judged.changes().map(|why| (parity, UnusableParity::Stale(why))));
+                found.push(judged);
+            }
+            Err(why) => unusable.push((parity, why)),
+        }
+    }
+    (best_of_folders(found), unusable)
 }
 
 fn raided_file<'a>(
@@ -90,7 +137,7 @@ fn raided_file<'a>(
     parity: &'a File,
     codec: &'a Codec,
     notes: &Notes,
-) -> Result<(Evidence, RaidedFile<'a>), UnusableParity> {
+) -> Result<(Evidence, RaidedSource<'a>), UnusableParity> {
     let source = source.ok_or_else(|| UnusableParity::NoSource(path.to_owned()))?;
     check_storing(source).map_err(UnusableParity::Source)?;
     if source.is_open {
@@ -99,32 +146,50 @@ fn raided_file<'a>(
     let layout = Layout::of_file(source, codec)?;
     let pair = Source::of_file(source, layout);
     let evidence = check_parity(codec, &pair, parity, notes.noted(&parity.path))?;
-    Ok((evidence, RaidedFile { source, parity, codec, layout: pair.layout }))
+    let Source { path, inode, files, layout, .. } = pair;
+    let places = layout.members().iter().copied().map(Some).collect();
+    let block_bytes = layout.block_bytes();
+    Ok((evidence, RaidedSource { path, inode, files, parity, codec, block_bytes, places }))
 }
 
-impl<'a> RaidedFile<'a> {
-    /// Returns the stripes in order.
-    pub fn stripes(&self) -> impl Iterator<Item = RaidedStripe<'a>> + '_ {
-        let block_bytes = self.layout.block_bytes();
-        let (source, parity) = (self.source, self.parity);
-        let data = source.blocks.chunks(self.codec.data_blocks());
-        data.enumerate().map(move |(stripe, data)| {
-            let positions = self.layout.parity_positions(stripe);
-            RaidedStripe {
-                start: (stripe * self.codec.data_blocks()) as u64 * block_bytes,
-                parity_start: positions.start as u64 * block_bytes,
-                block_bytes,
-                data,
-                parity: &parity.blocks[positions],
+impl<'a> RaidedSource<'a> {
+    /// Returns a folder, without the blocks of files that have parity of their own.
+    fn of_folder(found: FolderParity<'a>, alone: &BTreeSet<&str>) -> Self {
+        let FolderParity { folder, files, parity, codec, block_bytes, mut places, .. } = found;
+        for place in &mut places {
+            if place.is_some_and(|place| alone.contains(files[place.file].path.as_str())) {
+                *place = None;
             }
-        })
+        }
+        Self { path: &folder.path, inode: folder.inode, files, parity, codec, block_bytes, places }
+    }
+
+    /// Returns the stripes in order, without those of which no data block exists.
+    pub fn stripes(&self) -> impl Iterator<Item = RaidedStripe<'a>> + '_ {
+        let parities = self.codec.parity_blocks();
+        let stripes = self.places.chunks(self.codec.data_blocks()).enumerate();
+        let stripe = move |(stripe, places): (usize, &[Option<Member>])| RaidedStripe {
+            parity_start: (stripe * parities) as u64 * self.block_bytes,
+            block_bytes: self.block_bytes,
+            data: places.iter().flatten().map(|&place| self.data_block(place)).collect(),
+            gone: (0..places.len()).filter(|&at| places[at].is_none()).collect(),
+            parity: &self.parity.blocks[stripe * parities..(stripe + 1) * parities],
+        };
+        stripes.map(stripe).filter(|stripe| !stripe.data.is_empty())
+    }
+
+    fn data_block(&self, place: Member) -> DataBlock<'a> {
+        let file = self.files[place.file];
+        let start = match self.codec.scope {
+            Scope::File => place.block as u64 * self.block_bytes,
+            Scope::Folder => file.blocks[..place.block].iter().map(|block| block.bytes).sum(),
+        };
+        DataBlock { file, start, block: block_at(&self.files, place) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::{Fingerprint, Marks, Note, Storing};
 
@@ -147,6 +212,11 @@ mod tests {
         Listing { files, ..Listing::default() }
     }
 
+    /// Returns the numbers of the data blocks.
+    fn data(stripe: &RaidedStripe<'_>) -> Vec<i64> {
+        stripe.data.iter().map(|data| data.block.number).collect()
+    }
+
     #[test]
     fn stripes_consist_of_consecutive_blocks_and_their_parity() {
         let mut lengths = [512; 12];
@@ -155,15 +225,13 @@ mod tests {
         let listing = listing(vec![source, parity]);
         let codecs = Codec::hdfs_raid();
         let raided = raided(&listing, &codecs);
-        assert_eq!((raided.files.len(), raided.unusable.len()), (1, 0));
-        let stripes: Vec<_> = raided.files[0].stripes().collect();
-        let numbers = |blocks: &[Block]| blocks.iter().map(|block| block.number).collect::<Vec<_>>();
-        assert_eq!(numbers(stripes[0].data), (100..110).collect::<Vec<_>>());
-        assert_eq!(
-            (numbers(stripes[1].data), numbers(stripes[1].parity)),
-            (vec![110, 111], vec![204, 205, 206, 207])
-        );
-        assert_eq!((stripes[1].start, stripes[1].parity_start, stripes[1].block_bytes), (5120, 2048, 512));
+        assert_eq!((raided.sources.len(), raided.unusable.len()), (1, 0));
+        let stripes: Vec<_> = raided.sources[0].stripes().collect();
+        assert_eq!(data(&stripes[0]), (100..110).collect::<Vec<_>>());
+        let parity: Vec<i64> = stripes[1].parity.iter().map(|block| block.number).collect();
+        assert_eq!((data(&stripes[1]), parity), (vec![110, 111], vec![204, 205, 206, 207]));
+        let start = stripes[1].data[0].start;
+        assert_eq!((start, stripes[1].parity_start, stripes[1].block_bytes), (5120, 2048, 512));
     }
 
     #[test]
@@ -180,14 +248,16 @@ mod tests {
         ]);
         let codecs = Codec::hdfs_raid();
         let raided = raided(&listing, &codecs);
-        assert!(raided.files.is_empty());
+        assert!(raided.sources.is_empty());
         let told = |path: &str| {
             let found = raided.unusable.iter().find(|(parity, _)| parity.path == path);
             found.expect("a reason").1.to_string()
         };
         assert!(told("/raidrs/stale").contains("modified 7 ms"), "{}", told("/raidrs/stale"));
         assert!(told("/raidrs/open").contains("being written"));
-        assert!(told("/raidrs/renamed").starts_with("there is no file /renamed; if it was renamed"));
+        assert!(
+            told("/raidrs/renamed").starts_with("there is no file or folder /renamed; if it was renamed")
+        );
     }
 
     #[test]
@@ -198,7 +268,7 @@ mod tests {
             let codecs = Codec::hdfs_raid();
             let raided = raided(&listing, &codecs);
             match &raided.unusable[..] {
-                [] => Ok(raided.files.len()),
+                [] => Ok(raided.sources.len()),
                 [(_, UnusableParity::Stale(why))] => Err(*why),
                 other => panic!("{other:?}"),
             }
@@ -232,7 +302,7 @@ mod tests {
         let marks = Marks { note: Some(note), ..Marks::default() };
         listing.notes.marks.insert("/raidrs/f".to_owned(), marks);
         let codecs = Codec::hdfs_raid();
-        assert_eq!(raided(&listing, &codecs).files.len(), 1);
+        assert_eq!(raided(&listing, &codecs).sources.len(), 1);
     }
 
     #[test]
@@ -244,7 +314,7 @@ mod tests {
         ];
         let (listing, codecs) = (listing(files), Codec::hdfs_raid());
         let raided = raided(&listing, &codecs);
-        assert_eq!(raided.files.iter().map(|file| &file.codec.name[..]).collect::<Vec<_>>(), ["xor"]);
+        assert_eq!(raided.sources.iter().map(|source| &source.codec.name[..]).collect::<Vec<_>>(), ["xor"]);
         assert_eq!(raided.unusable.len(), 1);
     }
 
@@ -256,7 +326,7 @@ mod tests {
         let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity };
         let mut listing = listing(vec![source, file("/raidrs/f", 200, &[512; 4]), parity]);
         let codecs = Codec::hdfs_raid();
-        let chosen = |listing: &Listing| raided(listing, &codecs).files[0].parity.path.clone();
+        let chosen = |listing: &Listing| raided(listing, &codecs).sources[0].parity.path.clone();
         assert_eq!(chosen(&listing), "/raidrs/f");
         let marks = Marks { note: Some(note), ..Marks::default() };
         listing.notes.marks.insert("/raid/f".to_owned(), marks);

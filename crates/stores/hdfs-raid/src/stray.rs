@@ -1,6 +1,6 @@
-//! Parity that stayed behind when a client renamed its file.
+//! Parity that stayed behind when a client renamed its file or folder.
 //!
-//! The note on parity names its file by the inode, which a renaming keeps. So the parity can be renamed as well, and
+//! The note on parity names its source by the inode, which a renaming keeps. So the parity can be renamed as well, and
 //! need not be made again.
 
 use std::collections::BTreeMap;
@@ -27,8 +27,13 @@ impl<'a> Strays<'a> {
         Self { notes, by_inode }
     }
 
-    /// Returns the parity of a file by this codec that is at the path of another one. Its note names the present blocks
-    /// of both files.
+    /// Returns the parity files whose notes name this inode.
+    pub(crate) fn noted(&self, inode: u64) -> impl Iterator<Item = &'a File> + '_ {
+        self.by_inode.get(&inode).into_iter().flatten().copied()
+    }
+
+    /// Returns the parity of a file, or of a folder as one file, by this codec that is at the path of another one. Its note
+    /// names the present blocks of both.
     pub(crate) fn find(&self, codec: &Codec, file: &File) -> Option<&'a File> {
         if file.is_open {
             return None;
@@ -38,7 +43,6 @@ impl<'a> Strays<'a> {
         let is_proven = |parity: &File| {
             evidence(codec, file, parity, self.notes.noted(&parity.path)) == Some(Evidence::Note)
         };
-        let mut noted = self.by_inode.get(&file.inode)?.iter().copied();
-        noted.find(|parity| is_elsewhere(&parity.path) && is_proven(parity))
+        self.noted(file.inode).find(|parity| is_elsewhere(&parity.path) && is_proven(parity))
     }
 }

@@ -1,20 +1,24 @@
 //! The state of every file in a listing, and the plan for files that are not encoded yet.
 
+mod folders;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use codes::Code;
 
+use self::folders::Folders;
+use crate::folder::check_parts;
 use crate::health::encoded_stripes;
-use crate::listing::parent;
+use crate::members::block_at;
 use crate::parity::{best, evidence};
-use crate::policy::{LEAST_BYTES_IN_FOLDER, check_file, check_storing};
+use crate::policy::{check_file, check_storing};
 use crate::protection::{parity_totals, parity_units};
 use crate::stray::Strays;
 use crate::{
-    Arrangement, Cluster, Codec, Damage, Exclusion, File, Health, Judge, Layout, Listing, Load, Member,
-    NodeIndex, ParityState, ParityUnit, Policies, Protection, RaidPolicy, Scope, StaleParity, State,
-    StripeHealth, TooFewNodes, listing_order, parity_path,
+    Arrangement, Block, Cluster, Codec, Damage, Exclusion, File, Folder, Health, Judge, Layout, Listing,
+    Load, Member, Members, NodeIndex, ParityState, ParityUnit, Policies, Protection, RaidPolicy, Scope,
+    StaleParity, State, StripeHealth, TooFewNodes, parity_path,
 };
 
 /// The states of all files in a listing.
@@ -31,7 +35,7 @@ pub struct Survey {
 pub struct Unit {
     /// The path of the file or folder.
     pub path: String,
-    /// The paths of the encoded files, in the order of their blocks.
+    /// The paths of the encoded files, in the order in which HDFS lists them.
     pub files: Vec<String>,
     /// The policy, if one covers the unit.
     pub policy: Option<String>,
@@ -203,11 +207,14 @@ fn finish(mut units: Vec<Unit>, listing: &Listing, policies: &Policies) -> Surve
     Survey { parity, units }
 }
 
-/// Returns the inodes of the files with valid parity.
+/// Returns the inodes of the files and folders with valid parity.
 fn protected(units: &[Unit], listing: &Listing) -> BTreeSet<u64> {
     let is_valid = |unit: &&Unit| unit.protection.as_ref().is_some_and(|it| it.state.is_valid());
-    let paths: BTreeSet<&String> = units.iter().filter(is_valid).flat_map(|unit| &unit.files).collect();
-    listing.files.iter().filter(|file| paths.contains(&file.path)).map(|file| file.inode).collect()
+    let paths: BTreeSet<&String> =
+        units.iter().filter(is_valid).flat_map(|unit| unit.files.iter().chain([&unit.path])).collect();
+    let files = listing.files.iter().map(|file| (&file.path, file.inode));
+    let all = files.chain(listing.folders.iter().map(|folder| (&folder.path, folder.inode)));
+    all.filter(|(path, _)| paths.contains(path)).map(|(_, inode)| inode).collect()
 }
 
 /// How a unit is or will be encoded.
@@ -224,6 +231,7 @@ struct Encoding<'a> {
 /// A file, or a folder with the files that are encoded together.
 pub(crate) struct Source<'a> {
     pub(crate) path: &'a str,
+    pub(crate) inode: u64,
     pub(crate) modified_ms: u64,
     pub(crate) files: Vec<&'a File>,
     pub(crate) layout: Layout,
@@ -231,7 +239,17 @@ pub(crate) struct Source<'a> {
 
 impl<'a> Source<'a> {
     pub(crate) fn of_file(file: &'a File, layout: Layout) -> Self {
-        Self { path: &file.path, modified_ms: file.modified_ms, files: vec![file], layout }
+        let File { path, inode, modified_ms, .. } = file;
+        Self { path, inode: *inode, modified_ms: *modified_ms, files: vec![file], layout }
+    }
+
+    pub(crate) fn of_folder(folder: &'a Folder, files: Vec<&'a File>, layout: Layout) -> Self {
+        Self { path: &folder.path, inode: folder.inode, modified_ms: folder.modified_ms, files, layout }
+    }
+
+    /// Returns the data blocks in the order of the stripes.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &'a Block> + '_ {
+        self.layout.members().iter().map(|&member| block_at(&self.files, member))
     }
 }
 
@@ -247,9 +265,7 @@ struct Surveyor<'a> {
     policies: &'a Policies,
     now_ms: u64,
     by_path: BTreeMap<&'a str, &'a File>,
-    by_folder: BTreeMap<&'a str, Vec<&'a File>>,
-    /// The folders that contain folders.
-    parents: BTreeSet<&'a str>,
+    folders: Folders<'a>,
     cluster: Cluster,
     judge: Judge,
     load: Load,
@@ -265,18 +281,12 @@ impl<'a> Encoding<'a> {
 
 impl<'a> Surveyor<'a> {
     fn new(listing: &'a Listing, policies: &'a Policies, now_ms: u64) -> Self {
-        let mut by_folder: BTreeMap<&str, Vec<&File>> = BTreeMap::new();
-        for file in &listing.files {
-            by_folder.entry(file.folder()).or_default().push(file);
-        }
-        let subfolders = listing.folders.iter().filter(|folder| folder.path != "/");
         Self {
             listing,
             policies,
             now_ms,
             by_path: listing.files.iter().map(|file| (file.path.as_str(), file)).collect(),
-            by_folder,
-            parents: subfolders.map(|folder| parent(&folder.path)).collect(),
+            folders: Folders::of(listing, policies),
             cluster: Cluster::new(&listing.nodes),
             judge: Judge::new(&listing.nodes),
             load: load_of(listing),
@@ -306,6 +316,9 @@ impl<'a> Surveyor<'a> {
     /// Chooses the parity of a file, and returns whether the file was renamed without it. Valid parity counts first, then
     /// parity that can be renamed, then what is at the path of the parity.
     fn parity_of(&self, file: &File, policy: Option<&RaidPolicy>) -> Option<(&'a Codec, &'a File, bool)> {
+        if let Some((codec, parity)) = self.folders.parity_covering(file) {
+            return Some((codec, parity, false));
+        }
         let codecs = self.policies.codecs().iter();
         let mut present: Vec<(&Codec, &File)> =
             codecs.clone().filter_map(|codec| Some((codec, self.parity_at(codec, file)?))).collect();
@@ -323,8 +336,14 @@ impl<'a> Surveyor<'a> {
         if let Some((codec, parity)) = free.find_map(|codec| Some((codec, self.strays.find(codec, file)?))) {
             return Some((codec, parity, true));
         }
+        if let Some(&(codec, parity)) = self.folders.strays.get(file.folder()) {
+            return Some((codec, parity, true));
+        }
         // Parity by the policy's own codec comes first: other parity is left from an earlier policy.
-        present.sort_by_key(|(codec, _)| policy.is_none_or(|policy| policy.codec != codec.name));
+        present.sort_by_key(|(codec, parity)| {
+            let is_other = policy.is_none_or(|policy| policy.codec != codec.name);
+            (!self.folders.has_parity(file.folder(), parity), is_other)
+        });
         present.first().map(|&(codec, parity)| (codec, parity, false))
     }
 
@@ -381,61 +400,6 @@ impl<'a> Surveyor<'a> {
         }
     }
 
-    /// Returns the encoding of a file if its folder's files are encoded together with this codec.
-    fn folder_encoding(&self, file: &'a File, codec: &str) -> Result<Encoding<'a>, Exclusion> {
-        match self.encoding_of(file)? {
-            (Scope::Folder, encoding) if encoding.codec.name == codec => Ok(encoding),
-            (_, other) => Err(Exclusion::OtherCodec(other.codec.name.clone())),
-        }
-    }
-
-    /// Returns the states of a folder's files that are encoded together, and of those that are too small for it.
-    fn folder(&mut self, path: &'a str, codec: &str) -> Vec<Unit> {
-        let mut files = self.by_folder.get(path).cloned().unwrap_or_default();
-        files.sort_by(|one, other| listing_order(&one.path, &other.path));
-        let encoding = files.iter().copied().find_map(|file| self.folder_encoding(file, codec).ok());
-        let Some(encoding) = encoding else { return Vec::new() };
-        let least = encoding.policy.map_or(LEAST_BYTES_IN_FOLDER, |policy| policy.min_bytes(Scope::Folder));
-        let (members, small): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.bytes >= least);
-        // The other files of the folder have units of their own.
-        let belongs = |file: &'a File| self.folder_encoding(file, codec).is_ok();
-        let too_small = small
-            .into_iter()
-            .filter(|file| belongs(file))
-            .map(|file| excluded(&file.path, &[file], Exclusion::Small { bytes: file.bytes, least }));
-        let mut units: Vec<Unit> = too_small.collect();
-        if members.is_empty() {
-            return units;
-        }
-        units.push(match self.folder_source(path, &members, encoding) {
-            Ok(source) => self.unit(source, encoding),
-            Err(why) => {
-                let own: Vec<&File> = members.into_iter().filter(|file| belongs(file)).collect();
-                excluded(path, &own, why)
-            }
-        });
-        units
-    }
-
-    fn folder_source(
-        &self,
-        path: &'a str,
-        files: &[&'a File],
-        encoding: Encoding<'a>,
-    ) -> Result<Source<'a>, Exclusion> {
-        for &file in files {
-            let neighbour = |why| Exclusion::Neighbour { path: file.path.clone(), why: Box::new(why) };
-            self.folder_encoding(file, encoding.codec_name()).map_err(neighbour)?;
-        }
-        if self.parents.contains(path) {
-            return Err(Exclusion::Subfolders(path.to_owned()));
-        }
-        let folder = self.listing.folders.iter().find(|folder| folder.path == path);
-        let modified_ms = folder.ok_or_else(|| Exclusion::Unlisted(path.to_owned()))?.modified_ms;
-        let layout = Layout::of_folder(files, encoding.codec)?;
-        Ok(Source { path, modified_ms, files: files.to_vec(), layout })
-    }
-
     fn unit(&mut self, source: Source<'a>, encoding: Encoding<'a>) -> Unit {
         let held = encoding.parity.and_then(|_| self.held(&source));
         let Examined { state, stripes, protection, health } = self.examine(&source, encoding, held.is_some());
@@ -473,8 +437,8 @@ impl<'a> Surveyor<'a> {
             return self.examine_replicated(source, encoding);
         };
         let protection = match encoding.is_stray {
-            true => self.listing.notes.renamed(source.files[0], parity),
-            false => self.listing.notes.protection(encoding.codec, source, parity),
+            true => self.listing.notes.renamed(source, parity),
+            false => self.protection(encoding.codec, source, parity),
         };
         let stale = match protection.state {
             ParityState::Stale(why) => Some(why),
@@ -482,7 +446,9 @@ impl<'a> Surveyor<'a> {
             _ => None,
         };
         if let Some(why) = stale {
-            let health = Health::behind_stale_parity(&source.files);
+            let mut health = Health::behind_stale_parity(&source.files);
+            let protected = self.still_protected(source, parity, encoding.codec);
+            health.unprotected = health.unprotected.saturating_sub(protected);
             let (state, stripes) = match health.unprotected {
                 0 if is_held || encoding.is_stray => (State::Stale(why), Vec::new()),
                 0 => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),
@@ -606,6 +572,12 @@ pub(crate) fn check_source(
     let newest = source.files.iter().map(|file| file.modified_ms).max();
     let modified_ms = newest.map_or(source.modified_ms, |newest| newest.max(source.modified_ms));
     policy.check(now_ms, modified_ms, source.layout.members().len() as u64)?;
+    if codec.scope == Scope::Folder {
+        check_parts(&source.files)?;
+        if !Members::of(source.blocks()).fits() {
+            return Err(Exclusion::ManyBlocks { blocks: source.layout.members().len() });
+        }
+    }
     let least = policy.min_bytes(codec.scope);
     if let Some(file) = source.files.iter().find(|file| file.bytes < least) {
         return Err(Exclusion::Small { bytes: file.bytes, least });
@@ -613,9 +585,15 @@ pub(crate) fn check_source(
     if let Some(lost) = lost_block(&source.files) {
         return Err(lost);
     }
-    let (before, after) = (replicated(&source.files, u16::MAX), target(source, policy));
-    let is_lowered = source.files.iter().any(|file| file.replication > policy.replication);
-    if is_lowered && after >= before { Err(Exclusion::NoSaving { before, after }) } else { Ok(()) }
+    // Files of a folder that has changed get the highest replication again before the folder is encoded.
+    let highest = source.files.iter().map(|file| file.replication).max().unwrap_or(0);
+    let bytes: u64 = source.files.iter().map(|file| file.bytes).sum();
+    let (before, after) = (bytes * u64::from(highest), target(source, policy));
+    if highest > policy.replication && after >= before {
+        Err(Exclusion::NoSaving { before, after })
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) fn load_of(listing: &Listing) -> Load {

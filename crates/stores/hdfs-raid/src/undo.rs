@@ -37,7 +37,7 @@ impl Work {
             // Otherwise, a policy would encode the file again.
             return Next::Act(Action::Mark { path: pair.source.path.clone(), mark: Mark::Never });
         }
-        if let Some(next) = raise(pair.source, pair.replication, nodes) {
+        if let Some(next) = raise(facts, pair.source, pair.replication, nodes) {
             return next;
         }
         if let Some(draft) = facts.drafts.first() {
@@ -53,7 +53,7 @@ impl Work {
     fn lost(&self, facts: &Facts, pair: Pair<'_>) -> Option<End> {
         let block = pair.source.missing_block()?;
         let is_decodable = self.has_valid_parity(facts, pair.source, pair.parity) && {
-            let layout = Layout::of_file(pair.source, &self.codec).expect("valid parity has a layout");
+            let layout = Layout::of_source(pair.source, &self.codec).expect("valid parity has a layout");
             let built = BuiltCode::of(&self.codec);
             stripes(pair, &layout).iter().all(|stripe| stripe.is_decodable(built.code.as_ref()))
         };

@@ -1,6 +1,9 @@
 //! The work on one file: encoding it, encoding it again after it changed, lowering its replication, and
 //! undoing all of this.
 //!
+//! A folder whose files are encoded together is one file here, whose blocks are those of its files. Only the calls concern the
+//! single files, see [`Facts::parts`].
+//!
 //! [`Work::next`] takes the [`Facts`] and returns the next [`Action`]. The driver carries it out, lists the
 //! namespace again, and asks again. There is no journal: every step follows from the facts alone, so another
 //! coordinator, or the same one after a crash, continues where the namespace stands. [`Work`] itself only
@@ -20,8 +23,8 @@ use crate::facts::{DataNodes, Facts, MarkedFile};
 use crate::parity::{Evidence, Noted, check_parity};
 use crate::survey::Source;
 use crate::{
-    Action, Block, Codec, End, Exclusion, File, Fingerprint, Layout, Mark, Next, Note, StaleParity, Waiting,
-    parity_path,
+    Action, Block, Codec, End, Exclusion, File, Fingerprint, Layout, Mark, Members, Next, Note, Scope,
+    StaleParity, Waiting, parity_path,
 };
 
 /// The replication of files before they were encoded, if no note records it: HDFS's default.
@@ -130,7 +133,7 @@ impl Work {
         let is_undone = facts.parity.as_ref().is_some_and(|parity| parity.marks.is_undone);
         match (self.goal, &facts.parity) {
             (Goal::Plain, None) => self
-                .raise_former(&source.file, nodes)
+                .raise_former(facts, &source.file, nodes)
                 .unwrap_or_else(|| self.discard_drafts(facts, End::Plain)),
             (Goal::Plain, Some(parity)) => self.undo(facts, pair(source, parity), nodes, now_ms),
             // The wish to undo an encoding outlives the coordinator that was told.
@@ -156,13 +159,13 @@ impl Work {
 
     /// Raises the replication of a file whose parity was deleted by another program, before or while the encoding was
     /// undone.
-    fn raise_former(&mut self, source: &File, nodes: &DataNodes) -> Option<Next> {
+    fn raise_former(&mut self, facts: &Facts, source: &File, nodes: &DataNodes) -> Option<Next> {
         let seen =
             self.former.filter(|&(inode, _)| inode == source.inode).map(|(_, replication)| replication);
-        let usual = (source.replication <= 1).then_some(USUAL_REPLICATION);
+        let usual = (facts.least_replication() <= 1).then_some(USUAL_REPLICATION);
         let replication = seen.or(usual)?;
         self.former = Some((source.inode, replication)); // The replicas are still missing after the call.
-        raise(source, replication, nodes)
+        raise(facts, source, replication, nodes)
     }
 
     /// Returns the next step towards an encoded file.
@@ -212,7 +215,7 @@ impl Work {
         parity: &MarkedFile,
     ) -> Option<Result<Evidence, StaleParity>> {
         let MarkedFile { file: parity, marks } = parity;
-        let layout = Layout::of_file(source, &self.codec).ok()?;
+        let layout = Layout::of_source(source, &self.codec).ok()?;
         let is_refuted =
             self.refuted.is_some_and(|refuted| refuted.is_about(&note(source, &parity.blocks, 0)));
         if source.is_open || is_refuted {
@@ -232,7 +235,7 @@ impl Work {
     /// Raises the replication of a file whose parity is stale, then encodes it again. Until the new parity is
     /// published, the old one protects the stripes that have not changed.
     fn encode_again(&self, facts: &Facts, source: &MarkedFile, pair: Pair<'_>, nodes: &DataNodes) -> Next {
-        if let Some(next) = raise(pair.source, pair.replication, nodes) {
+        if let Some(next) = raise(facts, pair.source, pair.replication, nodes) {
             return next;
         }
         self.encode(facts, source, pair.replication, nodes)
@@ -243,8 +246,19 @@ impl Work {
         if [pair.source, &pair.parity.file].iter().any(|file| file.missing_block().is_some()) {
             return Next::Wait(Waiting::Repair);
         }
+        if let Some(next) = self.record(pair.source, pair.parity) {
+            return next;
+        }
         let note = note(pair.source, &pair.parity.file.blocks, pair.replication);
         self.prove(note, vec![pair.parity.file.path.clone()]).expect("refuted parity is stale")
+    }
+
+    /// Returns the step that records the blocks of a folder on its parity, which has no note about them yet.
+    pub(crate) fn record(&self, source: &File, parity: &MarkedFile) -> Option<Next> {
+        let members = (self.codec.scope == Scope::Folder).then(|| Members::of(&source.blocks))?;
+        let is_recorded = parity.marks.members.as_ref() == Some(&members);
+        let path = parity.file.path.clone();
+        (!is_recorded).then(|| Next::Act(Action::Mark { path, mark: Mark::Members(members) }))
     }
 
     /// Returns the check of parity, or the note on the first file if the check succeeded; `None` if it
@@ -290,8 +304,8 @@ impl Work {
 
 /// Raises the replication of a source to its former value, and waits for the replicas. `None` once all are
 /// there. Replicas on silent DataNodes do not count.
-pub(crate) fn raise(source: &File, replication: u16, nodes: &DataNodes) -> Option<Next> {
-    if source.replication < replication {
+pub(crate) fn raise(facts: &Facts, source: &File, replication: u16, nodes: &DataNodes) -> Option<Next> {
+    if facts.least_replication() < replication {
         return Some(Next::Act(Action::SetReplication { path: source.path.clone(), replication }));
     }
     if source.missing_block().is_some() {

@@ -202,7 +202,8 @@ impl RaidNameNode {
                 }
             }
         }
-        let listed: BTreeSet<u64> = listing.files.iter().map(|file| file.inode).collect();
+        let files = listing.files.iter().map(|file| file.inode);
+        let listed: BTreeSet<u64> = files.chain(listing.folders.iter().map(|folder| folder.inode)).collect();
         let noted = noted(&listing.notes.marks);
         let mut living = self.existing(&noted - &listed).await.map_err(unreachable)?;
         living.extend(&noted & &listed);
@@ -309,7 +310,8 @@ fn with_parity(path: &str, policies: &Policies) -> Vec<String> {
 
 impl Listing {
     pub(crate) fn take_raid_folder(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
-        self.raid.folders.push(Folder { path: path(words)?, modified_ms: number(words)? });
+        let (path, modified_ms, inode) = (path(words)?, number(words)?, number(words)?);
+        self.raid.folders.push(Folder { inode, path, modified_ms });
         Some(())
     }
 
@@ -448,7 +450,7 @@ mod tests {
             "n 2 uuid-c 10.0.0.3:9866",
             "S %2Fkept",
             "O %2Fsecret+x refused Permission denied: user=a",
-            "D %2Fa+b 1700000000000",
+            "D %2Fa+b 1700000000000 16389",
             "F 16390 %2Fa+b%2Ff 1500 1024 3 1700000000001 replicated closed",
             "B 1073741825 1001 1024 0,1",
             "B 1073741826 1002 476 -",
@@ -465,7 +467,8 @@ mod tests {
         };
         assert_eq!(raid.gaps.omitted, [omission]);
         assert_eq!(raid.corrupt, BTreeMap::from([(1_073_741_826, vec![NodeIndex(0), NodeIndex(2)])]));
-        assert_eq!(raid.folders, [Folder { path: "/a b".to_owned(), modified_ms: 1_700_000_000_000 }]);
+        let folder = Folder { inode: 16_389, path: "/a b".to_owned(), modified_ms: 1_700_000_000_000 };
+        assert_eq!(raid.folders, [folder]);
         let [file, striped] = &raid.files[..] else { panic!("two files") };
         assert_eq!((file.path.as_str(), file.bytes, file.replication), ("/a b/f", 1500, 3));
         let replicas: Vec<_> = file.blocks.iter().map(|block| block.replicas.clone()).collect();
@@ -530,6 +533,7 @@ mod tests {
             "B 1 1 4 x",
             "F 1 %2Ff 5 4 3 0 replicated",
             "D %2Fa",
+            "D %2Fa 7",
             "S",
             "O %2Fa",
             "O %2Fa why",

@@ -37,7 +37,7 @@ fn listing(files: Vec<File>) -> Listing {
         |at| Node { address: format!("10.0.0.{at}:9866"), rack: format!("/rack{}", at % 5), is_usable: true };
     let mut paths: BTreeSet<String> = files.iter().map(|file| file.folder().to_owned()).collect();
     paths.insert("/".to_owned());
-    let folder = |path| Folder { path, modified_ms: 1000 };
+    let folder = |path| Folder { inode: 0, path, modified_ms: 1000 };
     Listing {
         nodes: (0..NODES).map(node).collect(),
         files,

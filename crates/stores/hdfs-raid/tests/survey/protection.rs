@@ -175,7 +175,7 @@ fn valid_parity_by_another_codec_precedes_stale_parity_by_the_codec_of_the_polic
     let found = unit(&surveyed(&listing), "/large/f");
     assert_eq!((found.state, found.codec.as_deref()), (State::Raided, Some("xor")));
     let codecs = Codec::hdfs_raid();
-    assert_eq!(hdfs_raid::raided(&listing, &codecs).files[0].codec.name, "xor");
+    assert_eq!(hdfs_raid::raided(&listing, &codecs).sources[0].codec.name, "xor");
 }
 
 #[test]
@@ -203,7 +203,11 @@ fn drafts_and_parity_of_other_codecs() {
     files.push(file("/raid/large/f", 1, 1, 3));
     files.push(file("/tmp/raidrs/large/f/.mend-1-1000-1/0-0", 1, 1, 3));
     let mut listing = listing(files);
-    listing.folders.push(Folder { path: "/tmp/raidrs/large/f/.mend-1-1000-1".to_owned(), modified_ms: 0 });
+    listing.folders.push(Folder {
+        inode: 9,
+        path: "/tmp/raidrs/large/f/.mend-1-1000-1".to_owned(),
+        modified_ms: 0,
+    });
     assert_eq!(without_note(&listing, "/raid/large/f"), "unused");
     assert_eq!(without_note(&listing, "/tmp/raidrs/large/f/.mend-1-1000-1/0-0"), "draft");
     let totals = surveyed(&listing).parity_totals();

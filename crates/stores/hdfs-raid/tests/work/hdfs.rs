@@ -211,7 +211,7 @@ impl Hdfs {
             rack: "/r".to_owned(),
             is_usable: ![&self.dead, &self.silent, &self.leaving].iter().any(|nodes| nodes.contains(&at)),
         };
-        let folder = |path: &String| Folder { path: path.clone(), modified_ms: 0 };
+        let folder = |path: &String| Folder { inode: 0, path: path.clone(), modified_ms: 0 };
         Listing {
             nodes: (0..NODES).map(node).collect(),
             files: self.files.iter().map(|(path, file)| file.listed(path)).collect(),

@@ -132,7 +132,7 @@ impl World {
     }
 
     fn facts(&self, path: &str) -> (Facts, DataNodes) {
-        let marks = self.hdfs.files.iter().map(|(path, file)| (path.clone(), file.marks)).collect();
+        let marks = self.hdfs.files.iter().map(|(path, file)| (path.clone(), file.marks.clone())).collect();
         let living = self.hdfs.files.values().map(|file| file.inode).collect();
         let notes = Notes { marks, living, ..Notes::default() };
         let listing = Listing { notes, ..self.hdfs.listing() };
@@ -203,7 +203,7 @@ impl World {
             Action::Prove { .. } => unreachable!("it changes nothing"),
             Action::Mark { path, mark } => {
                 let known = inode(&self.hdfs, path);
-                self.call(|hdfs| hdfs.mark(&hdfs.path_of(path, known)?, *mark))
+                self.call(|hdfs| hdfs.mark(&hdfs.path_of(path, known)?, mark.clone()))
             }
             Action::Join { target, sources } => self.call(|hdfs| hdfs.concat(target, sources)),
             Action::SetTime { path, modified_ms } => {

@@ -24,7 +24,7 @@ use std::time::Duration;
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use codes::{BlockIndex, CodeSpec};
-use hdfs_raid::{Block, Facts, Fingerprint, Layout, MarkedFile, Member, NewBlock, Note, Refusal, Trouble};
+use hdfs_raid::{Block, Extent, Facts, Fingerprint, Layout, MarkedFile, NewBlock, Note, Refusal, Trouble};
 use repair::StripeId;
 use store_api::{DescribedBlock, DescribedStripe, LateRebuilder, Rebuild, RebuildError, Rebuilder, Rebuilt};
 use tokio::time::Instant;
@@ -381,9 +381,9 @@ fn seat<'a>(
 struct Task<'a> {
     code: CodeSpec,
     block_bytes: u64,
-    /// The data blocks, with their range in the file.
+    /// The data blocks, with their ranges in files.
     data: Vec<&'a Block>,
-    range: Range,
+    data_ranges: Vec<Range>,
     /// The parity blocks that a former run has made, by position, with the inodes of their files.
     present: BTreeMap<usize, (u64, &'a Block)>,
     /// The parity blocks to make.
@@ -411,12 +411,11 @@ impl<'a> Task<'a> {
             Ok(code) => code,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        let start = members.first().map_or(0, |member| member.block) as u64 * layout.block_bytes();
-        let bytes = data.iter().map(|block| block.bytes).sum();
-        let range = Range { file: FileRef { inode: source.inode, held_at: None }, start, bytes };
+        let first = members.first().map_or(0, |member| member.block);
+        let data_ranges = facts.extents(first..first + data.len()).iter().map(range).collect();
         let present = present(facts, &layout, stripe, blocks);
         let (block_bytes, has_replicas) = (layout.block_bytes(), source.replication > 1);
-        let task = Self { code, block_bytes, data, range, present, blocks, has_replicas };
+        let task = Self { code, block_bytes, data, data_ranges, present, blocks, has_replicas };
         Ok(task.check().map(|()| task))
     }
 
@@ -449,7 +448,7 @@ impl<'a> Task<'a> {
             start: 0,
             bytes: block.bytes,
         };
-        std::iter::once(self.range.clone()).chain(self.present.values().map(whole)).collect()
+        self.data_ranges.iter().cloned().chain(self.present.values().map(whole)).collect()
     }
 
     /// Whether one parity block is made before the others: it is the survivor with which the check of the
@@ -498,6 +497,14 @@ impl<'a> Task<'a> {
         blocks.extend(self.existing().map(|(index, block)| (index, block.clone())));
         Fingerprint::of(blocks.values()).to_string()
     }
+}
+
+/// Returns the range of a file in which consecutive blocks are.
+fn range(extent: &Extent<'_>) -> Range {
+    let bytes = |blocks: &[Block]| blocks.iter().map(|block| block.bytes).sum::<u64>();
+    let (before, rest) = extent.file.blocks.split_at(extent.first);
+    let file = FileRef { inode: extent.file.inode, held_at: None };
+    Range { file, start: bytes(before), bytes: bytes(&rest[..extent.blocks]) }
 }
 
 /// Returns the parity blocks of a stripe that exist in the draft of these blocks, by position.

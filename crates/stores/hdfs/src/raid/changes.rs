@@ -1,11 +1,11 @@
-//! Looks at one file, and carries out the calls that encode it or undo this. The formats of the calls are
+//! Looks at one file or folder, and carries out the calls that encode it or undo this. The formats of the calls are
 //! documented at `mend.hdfs.namenode.Changes` in `java/hdfs`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use codes::Recipe;
 use hdfs_raid::{
-    Action, Codec, DataNodes, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, Note, Notes,
+    Action, Codec, DataNodes, Extent, FactFinder, Facts, File, Fingerprint, Layout, NewBlock, Note, Notes,
     RaidPolicy, Refusal, Trouble, parity_path,
 };
 
@@ -15,7 +15,7 @@ use crate::listing::encoded;
 use crate::namenode::{LOOK_LIMIT, SILENCE_LIMIT};
 use crate::{AskError, Listing};
 
-/// A file to encode, or whose encoding is undone.
+/// A file to encode, or whose encoding is undone; or a folder whose files are encoded together.
 #[derive(Clone, Debug)]
 pub struct RaidFile {
     /// The path.
@@ -129,9 +129,10 @@ fn calls(
         Action::Delete(path) => long(vec![known("delete", path)]),
         Action::Write { stripe, blocks } => long(write(file, facts, *stripe, blocks)?),
         Action::Prove { note, parity } => {
-            let layout = layout(file, facts)?;
+            let (layout, blocks) = (layout(file, facts)?, source(file, facts)?.blocks.len());
             let prints = [note.source, note.parity].map(|print| print.to_string());
-            let mut words = vec![call("prove", &file.path), file.codec.data_blocks().to_string()];
+            let mut words = vec![format!("prove {}", paths(&facts.extents(0..blocks)))];
+            words.push(file.codec.data_blocks().to_string());
             words.extend([layout.block_bytes().to_string(), rows(&file.codec)]);
             words.extend(prints.into_iter().chain(parity.iter().map(|path| encoded(path))));
             long(words)
@@ -149,12 +150,15 @@ fn calls(
         Action::Publish { from, to, .. } => {
             let replaced = found(facts, to).map_or_else(|| "-".to_owned(), |file| file.inode.to_string());
             let inode = source(file, facts)?.inode.to_string();
-            short(vec![known("publish", from), encoded(to), replaced, encoded(&file.path), inode])
+            let mut words = vec![known("publish", from), encoded(to), replaced, encoded(&file.path), inode];
+            words.extend(facts.parts.iter().map(|part| encoded(&part.path)));
+            short(words)
         }
         Action::SetReplication { path, replication } => {
             // A call that is not answered in time must not take effect later: the JVM is replaced.
             let left = Duration::from_millis(until_ms.saturating_sub(now_ms())).max(Duration::from_secs(1));
-            vec![(replicate(facts, path, *replication, until_ms)?, left)]
+            let calls = replicate(facts, path, *replication, until_ms)?;
+            calls.into_iter().map(|call| (call, left)).collect()
         }
         Action::Move(moves) => {
             let step = |step: &hdfs_raid::BlockMove| {
@@ -171,7 +175,7 @@ fn calls(
 fn found<'a>(facts: &'a Facts, path: &str) -> Option<&'a File> {
     let drafts = facts.drafts.iter().flat_map(|draft| &draft.files);
     let own = [&facts.source, &facts.parity, &facts.stray].into_iter().flatten();
-    own.chain(drafts).map(|found| &found.file).find(|file| file.path == path)
+    own.chain(drafts).map(|found| &found.file).chain(&facts.parts).find(|file| file.path == path)
 }
 
 /// Returns the path at which HDFS finds a file by its inode, whatever its name is.
@@ -179,20 +183,37 @@ fn by_inode(inode: u64) -> String {
     format!("/.reserved/.inodes/{inode}")
 }
 
-/// Returns the call that sets the replication of a file. Another file may be at its path meanwhile. The replication of
-/// this one is raised whatever it contains, and lowered only if it and its parity have the same blocks.
-fn replicate(facts: &Facts, path: &str, replication: u16, until_ms: u64) -> Result<String, Trouble> {
-    let file = found(facts, path)
-        .ok_or_else(|| refused(Refusal::Changed, format!("{path} does not exist any more")))?;
-    let begin = format!("replicate {}\t{replication}\t{until_ms}", encoded(path));
+/// Returns the calls that set the replication of a file, or of the files of a folder.
+fn replicate(facts: &Facts, path: &str, replication: u16, until_ms: u64) -> Result<Vec<String>, Trouble> {
+    let is_source = facts.source.as_ref().is_some_and(|source| source.file.path == path);
+    let files: Vec<&File> = match is_source {
+        true => facts.files().filter(|file| file.replication != replication).collect(),
+        false => found(facts, path).into_iter().collect(),
+    };
+    match files.is_empty() {
+        true => Err(refused(Refusal::Changed, format!("{path} does not exist any more"))),
+        false => Ok(files.iter().map(|file| replicate_file(facts, file, replication, until_ms)).collect()),
+    }
+}
+
+/// Returns the call that sets the replication of a file. Another file may be at its path meanwhile. The replication of this
+/// one is raised whatever it contains, and lowered only if it and its parity have the same blocks.
+fn replicate_file(facts: &Facts, file: &File, replication: u16, until_ms: u64) -> String {
+    let begin = format!("replicate {}\t{replication}\t{until_ms}", encoded(&file.path));
     if replication >= file.replication {
-        return Ok(format!("{begin}\t{}\t-", file.inode));
+        return format!("{begin}\t{}\t-", file.inode);
     }
     let known = |file: &File| format!("{}\t{}", file.inode, Fingerprint::of(&file.blocks));
-    let pair = [&facts.source, &facts.parity].into_iter().flatten().map(|found| &found.file);
-    let other = pair.filter(|other| other.path != path);
-    let other: String = other.map(|other| format!("\t{}\t{}", encoded(&other.path), known(other))).collect();
-    Ok(format!("{begin}\t{}{other}", known(file)))
+    let parity = facts.parity.as_ref().map(|found| &found.file);
+    let is_parity = parity.is_some_and(|parity| parity.inode == file.inode);
+    let others: Vec<&File> = if is_parity { facts.files().collect() } else { parity.into_iter().collect() };
+    let other = |other: &&File| format!("\t{}\t{}", encoded(&other.path), known(other));
+    format!("{begin}\t{}{}", known(file), others.iter().map(other).collect::<String>())
+}
+
+/// Returns the paths of files as one word.
+fn paths(extents: &[Extent<'_>]) -> String {
+    extents.iter().map(|extent| encoded(&extent.file.path)).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the words of the call that writes parity blocks of a stripe.
@@ -200,8 +221,10 @@ fn write(file: &RaidFile, facts: &Facts, stripe: usize, blocks: &[NewBlock]) -> 
     let layout = layout(file, facts)?;
     let changed = || refused(Refusal::Changed, format!("{} has no stripe {stripe} any more", file.path));
     let members = layout.stripes().nth(stripe).ok_or_else(changed)?;
-    let first = members.first().map_or(0, |member| member.block);
-    let mut words = vec![format!("encode {}", encoded(&file.path)), first.to_string()];
+    let from = members.first().map_or(0, |member| member.block);
+    let extents = facts.extents(from..from + members.len());
+    let first = extents.first().map_or(0, |extent| extent.first);
+    let mut words = vec![format!("encode {}", paths(&extents)), first.to_string()];
     words.extend([members.len().to_string(), layout.block_bytes().to_string(), rows(&file.codec)]);
     let target = |block: &NewBlock| [block.parity.to_string(), encoded(&block.path), block.datanode.clone()];
     words.extend(blocks.iter().flat_map(target));
@@ -214,7 +237,7 @@ pub(super) fn source<'a>(file: &RaidFile, facts: &'a Facts) -> Result<&'a File, 
 }
 
 pub(super) fn layout(file: &RaidFile, facts: &Facts) -> Result<Layout, Trouble> {
-    Layout::of_file(source(file, facts)?, &file.codec).map_err(|why| refused(Refusal::Changed, why))
+    Layout::of_source(source(file, facts)?, &file.codec).map_err(|why| refused(Refusal::Changed, why))
 }
 
 /// Returns the equations of a codec's parity blocks as text: the number of sub-blocks in a block, and for each
@@ -321,6 +344,44 @@ mod tests {
         assert!(matches!(error, Trouble::Refused { kind: Refusal::Changed, .. }), "{error}");
     }
 
+    /// The folder `/a b` with two files: block 1, and blocks 2 and 3.
+    #[test]
+    fn calls_for_a_folder_name_its_files() {
+        let whole = facts().source.expect("a file").file;
+        let part = |inode, path: &str, blocks: &[Block]| File {
+            inode,
+            path: path.to_owned(),
+            blocks: blocks.to_vec(),
+            ..whole.clone()
+        };
+        let parts = vec![part(11, "/a b/c", &whole.blocks[..1]), part(12, "/a b/d", &whole.blocks[1..])];
+        let facts = Facts { parts, ..facts() };
+        let codec = Codec { scope: Scope::Folder, ..file("xor-3-2").codec };
+        let folder = RaidFile { codec, ..file("xor-3-2") };
+        let texts = |action: &Action| {
+            let calls = calls(&folder, &facts, action, 7).expect("calls");
+            calls.into_iter().map(|(call, _)| call.replace('\t', " | ")).collect::<Vec<String>>()
+        };
+        let write = |stripe| Action::Write {
+            stripe,
+            blocks: vec![NewBlock { path: "/t".to_owned(), parity: 0, datanode: "n:1".to_owned() }],
+        };
+        let (c, d) = ("%2Fa%20b%2Fc", "%2Fa%20b%2Fd");
+        assert_eq!(texts(&write(0)), [format!("encode {c},{d} | 0 | 2 | 512 | 1/0:1,1:1 | 0 | %2Ft | n:1")]);
+        assert_eq!(texts(&write(1)), [format!("encode {d} | 1 | 1 | 512 | 1/0:1,1:1 | 0 | %2Ft | n:1")]);
+        let set = Action::SetReplication { path: "/a b".to_owned(), replication: 4 };
+        let expected =
+            [(c, 11), (d, 12)].map(|(path, inode)| format!("replicate {path} | 4 | 7 | {inode} | -"));
+        assert_eq!(texts(&set), expected);
+        let (from, to) = ("/t".to_owned(), "/p/a b".to_owned());
+        let publish = texts(&Action::Publish { from, to, replaces: false });
+        assert_eq!(publish, [format!("publish %2Ft | %2Fp%2Fa%20b | - | %2Fa%20b | 1 | {c} | {d}")]);
+        let (from, to) = ("a:1".to_owned(), "b:1".to_owned());
+        let step = hdfs_raid::BlockMove { path: "/a b/d".to_owned(), block: 1, from, to };
+        let moved = "move %2F%2Ereserved%2F%2Einodes%2F12 | 1 | a:1 | b:1";
+        assert_eq!(texts(&Action::Move(vec![step])), [moved]);
+    }
+
     #[test]
     fn rows_of_codes_with_sub_blocks() {
         let rows = rows(&file("clay-6-4-5").codec);
@@ -379,7 +440,7 @@ mod tests {
         let print = Fingerprint::of(&other.blocks);
         let parity = Some(MarkedFile { file: other, marks: Marks::default() });
         let facts = Facts { parity, ..facts() };
-        let lower = replicate(&facts, "/a b", 1, 7).expect("a call").replace('\t', " | ");
+        let lower = replicate(&facts, "/a b", 1, 7).expect("a call").concat().replace('\t', " | ");
         let expected = format!("replicate %2Fa%20b | 1 | 7 | 1 | {print} | %2Fp%2Fa%20b | 2 | {print}");
         assert_eq!(lower, expected);
     }

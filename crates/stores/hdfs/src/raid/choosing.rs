@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hdfs_raid::{
-    Codec, Direction, File, Glob, Goal, Listing, ParityState, Policies, Scope, State, Survey, Unit,
-    candidate, is_within, parity_path,
+    Codec, Direction, Glob, Goal, Listing, ParityState, Policies, State, Survey, Unit, candidate, is_within,
+    parity_path,
 };
 
 use super::schedule::{Encoding, Task, Urgency};
@@ -23,22 +23,21 @@ pub(crate) struct Encodings {
 }
 
 impl Encodings {
-    /// Returns the encodings of all policies and codecs over files. Stripes over folders are not encoded yet.
+    /// Returns the encodings of all policies and codecs.
     pub fn of(policies: &Policies) -> Self {
         let encoding = |codec: &Codec, policy: Option<&hdfs_raid::RaidPolicy>| {
             let tolerated = codec.tolerates().expect("the code was checked when it was parsed");
             let goal = policy.map_or(Goal::Protected, hdfs_raid::RaidPolicy::goal);
-            let encoding = Encoding { codec: codec.clone(), policy: policy.cloned(), goal, tolerated };
-            (codec.scope == Scope::File).then(|| Arc::new(encoding))
+            Arc::new(Encoding { codec: codec.clone(), policy: policy.cloned(), goal, tolerated })
         };
         let of_policy = |policy: &hdfs_raid::RaidPolicy| {
-            Some((policy.name.clone(), encoding(policies.codec_of(policy), Some(policy))?))
+            (policy.name.clone(), encoding(policies.codec_of(policy), Some(policy)))
         };
-        let of_codec = |codec: &Codec| Some((codec.name.clone(), encoding(codec, None)?));
+        let of_codec = |codec: &Codec| (codec.name.clone(), encoding(codec, None));
         Self {
             policies: policies.clone(),
-            by_policy: policies.policies().iter().filter_map(of_policy).collect(),
-            by_codec: policies.codecs().iter().filter_map(of_codec).collect(),
+            by_policy: policies.policies().iter().map(of_policy).collect(),
+            by_codec: policies.codecs().iter().map(of_codec).collect(),
         }
     }
 
@@ -51,21 +50,24 @@ impl Encodings {
         roots.iter().filter(|root| !is_covered(root)).cloned().collect()
     }
 
-    /// Returns the files of a surveyed listing that need work, if `covers` accepts their paths.
+    /// Returns the files and folders of a surveyed listing that need work, if `covers` accepts their paths.
     pub fn tasks(&self, survey: &Survey, listing: &Listing, covers: impl Fn(&str) -> bool) -> Vec<Task> {
-        let files: BTreeMap<&str, &File> =
-            listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
+        let files = listing.files.iter().map(|file| (file.path.as_str(), file.modified_ms));
+        let folders = listing.folders.iter().map(|folder| (folder.path.as_str(), folder.modified_ms));
+        let times: BTreeMap<&str, u64> = folders.chain(files).collect();
         let task = |unit: &Unit| {
             let found = candidate(unit, &self.policies, Direction::Encode).ok()?;
             let encoding = match found.policy {
                 Some(policy) => self.by_policy.get(&policy.name)?,
                 None => self.by_codec.get(&found.codec.name)?,
             };
-            let file = files.get(unit.path.as_str())?;
-            let urgency = urgency(unit, file, &files).filter(|_| covers(&unit.path))?;
+            let modified_ms = *times.get(unit.path.as_str())?;
+            // Parity of another codec remains from a former policy.
+            let is_own = found.codec.name == encoding.codec.name;
+            let urgency = urgency(unit, &times).filter(|_| is_own && covers(&unit.path))?;
             let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
             let stray = unit.stray().map(str::to_owned);
-            Some(Task { path, bytes: unit.bytes, modified_ms: file.modified_ms, urgency, encoding, stray })
+            Some(Task { path, bytes: unit.bytes, modified_ms, urgency, encoding, stray })
         };
         survey.units.iter().filter_map(task).collect()
     }
@@ -79,8 +81,9 @@ fn root_of(pattern: &Glob) -> String {
     if root.is_empty() { "/".to_owned() } else { root }
 }
 
-/// Returns why a [candidate] needs work; `None` if it needs none.
-fn urgency(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> Option<Urgency> {
+/// Returns why a [candidate] needs work; `None` if it needs none. `times` are the modification times of all files and
+/// folders.
+fn urgency(unit: &Unit, times: &BTreeMap<&str, u64>) -> Option<Urgency> {
     let is_single = unit.health.single > 0 || unit.health.unprotected > 0;
     match &unit.state {
         State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => Some(Urgency::Unsafe),
@@ -88,7 +91,7 @@ fn urgency(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> Option<Ur
         // The blocks of a damaged file are repaired first.
         State::Damaged(_) | State::Excluded(_) => None,
         State::NotLowered => Some(Urgency::Unfinished),
-        _ if is_unfinished(unit, file, files) => Some(Urgency::Unfinished),
+        _ if is_unfinished(unit, times) => Some(Urgency::Unfinished),
         State::Misplaced(_) => Some(Urgency::Misplaced),
         State::ShouldEncode => Some(Urgency::New),
         State::Raided => None,
@@ -96,11 +99,11 @@ fn urgency(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> Option<Ur
 }
 
 /// Whether valid parity is to be proven or removed, or to get the modification time of its file.
-fn is_unfinished(unit: &Unit, file: &File, files: &BTreeMap<&str, &File>) -> bool {
+fn is_unfinished(unit: &Unit, times: &BTreeMap<&str, u64>) -> bool {
     let Some(protection) = &unit.protection else { return false };
-    let parity = files.get(protection.path.as_str());
+    let [source, parity] = [&unit.path, &protection.path].map(|path| times.get(path.as_str()));
     matches!(protection.state, ParityState::Unproven | ParityState::Undone)
-        || parity.is_some_and(|parity| parity.modified_ms != file.modified_ms)
+        || parity.is_some_and(|parity| Some(parity) != source)
 }
 
 /// Leaves out files that may have been renamed, and returns whether there are any. A file with one replica, and without a
@@ -126,7 +129,7 @@ pub(crate) fn unfollowed<'a>(policies: &'a Policies, followed: &[Codec]) -> Opti
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, Fingerprint, Mark, Node, NodeIndex, Note, Storing};
+    use hdfs_raid::{Block, File, Fingerprint, Mark, Node, NodeIndex, Note, Storing};
 
     use super::*;
 
@@ -270,7 +273,7 @@ mod tests {
         let text = "[[policy]]\nname = \"p\"\npaths = [\"/a/*/x\", \"/a/b\", \"/c/d{e,f}\", \"/g/\"]\ncodec = \"rs\"\n\
                     [[policy]]\nname = \"q\"\npaths = [\"/h\"]\ncodec = \"dir-rs\"\n";
         let policies = Policies::parse(text).expect("policies");
-        assert_eq!(Encodings::of(&policies).roots(), ["/a", "/c", "/g"]);
+        assert_eq!(Encodings::of(&policies).roots(), ["/a", "/c", "/g", "/h"]);
         let all = Policies::parse(&text.replace("/g/", "/**/g")).expect("policies");
         assert_eq!(Encodings::of(&all).roots(), ["/"]);
     }

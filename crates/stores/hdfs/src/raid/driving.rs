@@ -398,16 +398,16 @@ fn lowers(facts: &Facts, action: &Action) -> bool {
 /// Returns how many bytes an action reads and writes, at most.
 fn moved_bytes(file: &RaidFile, facts: &Facts, action: &Action) -> u64 {
     let Some(source) = facts.source.as_ref().map(|found| &found.file) else { return 0 };
-    let [data, parity] = [file.codec.data_blocks(), file.codec.parity_blocks()].map(|blocks| blocks as u64);
+    let [data, parity] = [file.codec.data_blocks(), file.codec.parity_blocks()];
     match action {
         Action::Write { stripe, blocks } => {
-            let from = (*stripe as u64).saturating_mul(data).saturating_mul(source.block_bytes);
-            let read = source.bytes.saturating_sub(from).min(data * source.block_bytes);
+            let read = source.blocks.chunks(data).nth(*stripe).unwrap_or_default();
+            let read: u64 = read.iter().map(|block| block.bytes).sum();
             read + blocks.len() as u64 * source.block_bytes
         }
         Action::Prove { .. } => {
-            let stripes = (source.blocks.len() as u64).div_ceil(data);
-            source.bytes + stripes * parity * source.block_bytes
+            let stripes = source.blocks.len().div_ceil(data);
+            source.bytes + (stripes * parity) as u64 * source.block_bytes
         }
         Action::Move(moves) => moves.len() as u64 * source.block_bytes,
         _ => 0,

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use codes::{BlockIndex, CodeSpec};
-use hdfs_raid::{Block, Codec, File, NodeIndex, RaidedStripe, ShortenError, Storing};
+use hdfs_raid::{
+    Block, Codec, DataBlock, File, NodeIndex, RaidedSource, RaidedStripe, ShortenError, Storing,
+};
 use repair::{NodeId, StripeId};
 
 use super::recounts::Count;
@@ -16,27 +18,36 @@ use crate::listing::{FileRef, Range};
 pub(super) enum Coded {
     /// A group of a file that HDFS erasure-codes.
     Group(BlockGroup),
-    /// Blocks of a raided file, and their parity.
+    /// Blocks of a raided file, or of the files of a folder, and their parity.
     Raid(Arc<RaidStripe>),
 }
 
-/// A stripe of a raided file: blocks of the file, and blocks of its parity file.
+/// A stripe of a raided file or folder: blocks of its files, and blocks of its parity file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RaidStripe {
-    /// The code, shortened if the stripe has fewer data blocks than the codec.
+    /// The code: that of the codec, without the data blocks that the stripe lacks, or that do not exist any more.
     pub code: Arc<CodeSpec>,
     /// Length of a block for the code; shorter blocks are padded with zeros.
     pub block_bytes: u64,
-    /// The inode number of the file.
+    /// The inode number of the file or folder.
     pub source: u64,
-    /// The offset in the file at which the stripe starts.
-    pub start: u64,
-    /// The inode number of the parity file.
-    pub parity: u64,
-    /// The offset in the parity file at which the stripe's parity starts.
-    pub parity_start: u64,
+    /// The places of the data blocks, in order.
+    pub data: Vec<Extent>,
+    /// The place of the parity blocks.
+    pub parity: Extent,
     /// The data blocks, then the parity blocks.
     pub blocks: Vec<RaidBlock>,
+}
+
+/// Consecutive blocks of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// The inode number of the file.
+    pub inode: u64,
+    /// The offset in the file at which the first block starts.
+    pub start: u64,
+    /// Number of blocks.
+    pub blocks: usize,
 }
 
 /// A block of a raided file or of a parity file. Its number is positive, unlike that of a group.
@@ -128,11 +139,18 @@ pub(super) fn number_of(stripe: &StripeId) -> Option<i64> {
 }
 
 impl RaidStripe {
-    /// Returns a listed stripe with this code.
-    pub fn new(source: u64, parity: u64, stripe: &RaidedStripe<'_>, code: Arc<CodeSpec>) -> Self {
-        let blocks = stripe.data.iter().chain(stripe.parity).map(RaidBlock::of).collect();
-        let RaidedStripe { start, parity_start, block_bytes, .. } = *stripe;
-        Self { code, block_bytes, source, start, parity, parity_start, blocks }
+    /// Returns a listed stripe of a file or folder with this code.
+    pub fn new(source: &RaidedSource<'_>, stripe: &RaidedStripe<'_>, code: Arc<CodeSpec>) -> Self {
+        let data = stripe.data.iter().map(|data| data.block);
+        let (inode, start) = (source.parity.inode, stripe.parity_start);
+        Self {
+            code,
+            block_bytes: stripe.block_bytes,
+            source: source.inode,
+            data: extents(&stripe.data),
+            parity: Extent { inode, start, blocks: stripe.parity.len() },
+            blocks: data.chain(stripe.parity).map(RaidBlock::of).collect(),
+        }
     }
 
     fn number(&self) -> i64 {
@@ -154,76 +172,111 @@ impl RaidStripe {
         Some(GroupStripe { code, block_bytes: self.block_bytes, blocks: blocks.collect::<Option<_>>()? })
     }
 
-    fn data(&self) -> usize {
-        self.code.data_blocks()
+    /// Returns the offset at which the stripe starts in its first file.
+    pub fn start(&self) -> u64 {
+        self.data.first().map_or(0, |extent| extent.start)
     }
 
-    /// Returns the data and the parity of the stripe.
-    pub fn ranges(&self) -> [Range; 2] {
-        let (data, parity) = self.blocks.split_at(self.data());
-        let range = |inode, start, blocks: &[RaidBlock]| Range {
-            file: FileRef { inode, held_at: None },
-            start,
-            bytes: blocks.iter().map(|block| block.bytes).sum(),
+    /// Returns the places of all blocks, in order.
+    fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.data.iter().copied().chain([self.parity])
+    }
+
+    /// Returns the ranges of files in which the blocks are, in order.
+    pub fn ranges(&self) -> Vec<Range> {
+        let mut blocks = self.blocks.iter();
+        let range = |extent: Extent| Range {
+            file: extent.file(),
+            start: extent.start,
+            bytes: blocks.by_ref().take(extent.blocks).map(|block| block.bytes).sum(),
         };
-        [range(self.source, self.start, data), range(self.parity, self.parity_start, parity)]
+        self.extents().map(range).collect()
     }
 
     /// Returns where a block is: its file, its offset, and its length.
     pub fn range_of(&self, at: usize) -> Option<Range> {
         let bytes = self.blocks.get(at)?.bytes;
-        let [data, parity] = self.ranges();
-        let (part, position) = match at.checked_sub(self.data()) {
-            None => (data, at),
-            Some(position) => (parity, position),
-        };
-        Some(Range { start: part.start + position as u64 * self.block_bytes, bytes, ..part })
+        let mut first = 0;
+        for extent in self.extents() {
+            if at < first + extent.blocks {
+                let before: u64 = self.blocks[first..at].iter().map(|block| block.bytes).sum();
+                return Some(Range { file: extent.file(), start: extent.start + before, bytes });
+            }
+            first += extent.blocks;
+        }
+        None
     }
 
     /// Whether a block is parity.
     pub fn is_parity(&self, at: usize) -> bool {
-        at >= self.data()
+        at >= self.blocks.len() - self.parity.blocks
+    }
+
+    /// Returns the positions of the blocks in the same file as this one.
+    pub fn in_same_file(&self, at: usize) -> Vec<usize> {
+        let inodes: Vec<u64> =
+            self.extents().flat_map(|extent| std::iter::repeat_n(extent.inode, extent.blocks)).collect();
+        (0..inodes.len()).filter(|&other| inodes.get(at) == Some(&inodes[other])).collect()
     }
 
     /// Returns the holders of all blocks from an answer to a query for [`ranges`](Self::ranges), and how many
     /// replicas there should be; `None` if the parity does not protect these blocks any more. The listing of the
     /// files has decided whether they have valid parity, which then holds as long as the blocks are the same.
     pub fn homes_in(&self, files: &[File]) -> Option<(Vec<(u8, NodeIndex)>, Replication)> {
-        let [source, parity] = files else { return None };
         let is_usable = |file: &File| file.storing == Storing::Replicated && !file.is_open;
-        let found: Vec<&Block> = source.blocks.iter().chain(&parity.blocks).collect();
-        let is_same = (source.inode, parity.inode) == (self.source, self.parity)
-            && is_usable(source)
-            && is_usable(parity)
+        let found: Vec<&Block> = files.iter().flat_map(|file| &file.blocks).collect();
+        let is_same = files.iter().map(|file| file.inode).eq(self.extents().map(|extent| extent.inode))
+            && files.iter().all(is_usable)
             && found.iter().map(|block| RaidBlock::of(block)).eq(self.blocks.iter().copied());
-        is_same.then(|| (homes(&found), Replication::of(source, parity)))
+        is_same.then(|| (homes(&found), Replication::of(files)))
     }
 }
 
-/// The replication of a raided file and of its parity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Replication {
-    pub source: u16,
-    pub parity: u16,
+impl Extent {
+    fn file(self) -> FileRef {
+        FileRef { inode: self.inode, held_at: None }
+    }
 }
 
+/// Returns the places of data blocks.
+fn extents(blocks: &[DataBlock<'_>]) -> Vec<Extent> {
+    let (mut extents, mut end) = (Vec::<Extent>::new(), 0);
+    for DataBlock { file, start, block } in blocks {
+        match extents.last_mut() {
+            Some(last) if last.inode == file.inode && end == *start => last.blocks += 1,
+            _ => extents.push(Extent { inode: file.inode, start: *start, blocks: 1 }),
+        }
+        end = start + block.bytes;
+    }
+    extents
+}
+
+/// The replication of the files of a stripe, extent by extent; that of the parity is the last one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Replication(Vec<u16>);
+
 impl Replication {
-    /// Returns the replication of these files.
-    pub fn of(source: &File, parity: &File) -> Self {
-        Self { source: source.replication, parity: parity.replication }
+    /// Returns the replication of these files, one for each extent of a stripe.
+    pub fn of<'a>(files: impl IntoIterator<Item = &'a File>) -> Self {
+        Self(files.into_iter().map(|file| file.replication).collect())
+    }
+
+    /// Returns how many replicas each block of a stripe should have.
+    fn due<'a>(&'a self, stripe: &'a RaidStripe) -> impl Iterator<Item = u16> + 'a {
+        let extents = self.0.iter().zip(stripe.extents());
+        extents.flat_map(|(&due, extent)| std::iter::repeat_n(due, extent.blocks))
     }
 
     /// Compares the listed replicas of a stripe's blocks. Replicas that HDFS may or may not count, on DataNodes
     /// that are being taken out of service, agree with either number.
     pub fn count(
-        self,
+        &self,
         stripe: &RaidStripe,
         homes: &[(u8, NodeId)],
         counts: impl Fn(NodeId) -> bool,
     ) -> Count {
         let mut is_short = false;
-        for (at, index) in (0..stripe.blocks.len()).zip(0_u8..) {
-            let due = if stripe.is_parity(at) { self.parity } else { self.source };
+        for (due, index) in self.due(stripe).zip(0_u8..) {
             let listed = homes.iter().filter(|&&(other, _)| other == index);
             if listed.clone().filter(|&&(_, node)| counts(node)).count() > due.into() {
                 return Count::Surplus;
@@ -246,15 +299,19 @@ pub(super) fn homes(blocks: &[&Block]) -> Vec<(u8, NodeIndex)> {
     indexed.flat_map(|(index, block)| block.replicas.iter().map(move |&node| (index, node))).collect()
 }
 
-/// The codes of stripes by codec and number of data blocks, so that each is computed once.
+/// The codec of a stripe, its number of data blocks, and those of them that do not exist any more.
+type Shape = (String, usize, Vec<usize>);
+
+/// The codes of stripes by their shapes, so that each is computed once.
 #[derive(Default)]
-pub(super) struct ShortCodes(BTreeMap<(String, usize), Result<Arc<CodeSpec>, ShortenError>>);
+pub(super) struct ShortCodes(BTreeMap<Shape, Result<Arc<CodeSpec>, ShortenError>>);
 
 impl ShortCodes {
-    /// Returns the code of a stripe with this many data blocks.
-    pub fn get(&mut self, codec: &Codec, data: usize) -> Result<Arc<CodeSpec>, ShortenError> {
-        let code = self.0.entry((codec.name.clone(), data));
-        code.or_insert_with(|| codec.shortened(data).map(Arc::new)).clone()
+    /// Returns the code of a stripe with this many data blocks, of which those at the positions `gone` do not exist any
+    /// more.
+    pub fn get(&mut self, codec: &Codec, data: usize, gone: &[usize]) -> Result<Arc<CodeSpec>, ShortenError> {
+        let code = self.0.entry((codec.name.clone(), data, gone.to_vec()));
+        code.or_insert_with(|| codec.punctured(data, gone).map(Arc::new)).clone()
     }
 }
 
@@ -286,12 +343,11 @@ mod tests {
         let codec = Codec::new("c", "rs-5-3".parse().expect("a code"), "/p", hdfs_raid::Scope::File);
         let raid = |number, stamp, bytes| RaidBlock { number, stamp, bytes };
         RaidStripe {
-            code: ShortCodes::default().get(&codec, 2).expect("a code"),
+            code: ShortCodes::default().get(&codec, 2, &[]).expect("a code"),
             block_bytes: 512,
             source: 16,
-            start: 1536,
-            parity: 17,
-            parity_start: 1024,
+            data: vec![Extent { inode: 16, start: 1536, blocks: 2 }],
+            parity: Extent { inode: 17, start: 1024, blocks: 2 },
             blocks: vec![raid(32, 1004, 512), raid(33, 1005, 7), raid(48, 1020, 512), raid(49, 1021, 512)],
         }
     }
@@ -321,8 +377,54 @@ mod tests {
             [0, 1, 2, 3].map(range),
             [(16, 1536, 512), (16, 2048, 7), (17, 1024, 512), (17, 1536, 512)]
         );
-        let [data, parity] = stripe().ranges();
+        let ranges = stripe().ranges();
+        let [data, parity] = &ranges[..] else { panic!("{ranges:?}") };
         assert_eq!([(data.start, data.bytes), (parity.start, parity.bytes)], [(1536, 519), (1024, 1024)]);
+    }
+
+    /// A stripe over a folder: block 32 of one file, two blocks of another one, and parity. Each file may have its own
+    /// replication.
+    #[test]
+    fn a_stripe_may_run_over_several_files() {
+        let raid = |number, bytes| RaidBlock { number, stamp: 1001, bytes };
+        let stripe = RaidStripe {
+            code: Arc::new("rs-5-3".parse().expect("a code")),
+            block_bytes: 1024,
+            source: 9,
+            data: vec![
+                Extent { inode: 16, start: 700, blocks: 1 },
+                Extent { inode: 20, start: 0, blocks: 2 },
+            ],
+            parity: Extent { inode: 17, start: 2048, blocks: 2 },
+            blocks: vec![raid(32, 9), raid(41, 700), raid(42, 5), raid(48, 1024), raid(49, 1024)],
+        };
+        let places = |range: &Range| (range.file.inode, range.start, range.bytes);
+        assert_eq!(
+            stripe.ranges().iter().map(places).collect::<Vec<_>>(),
+            [(16, 700, 9), (20, 0, 705), (17, 2048, 2048)]
+        );
+        let of: Vec<_> = (0..5).map(|at| places(&stripe.range_of(at).expect("a block"))).collect();
+        assert_eq!(of, [(16, 700, 9), (20, 0, 700), (20, 700, 5), (17, 2048, 1024), (17, 3072, 1024)]);
+        assert_eq!(
+            (stripe.in_same_file(2), stripe.is_parity(2), stripe.is_parity(3)),
+            (vec![1, 2], false, true)
+        );
+        let found = |number, bytes| block(number, 1001, bytes, &[0]);
+        let mut files = vec![
+            file(16, vec![found(32, 9)]),
+            file(20, vec![found(41, 700), found(42, 5)]),
+            file(17, vec![found(48, 1024), found(49, 1024)]),
+        ];
+        files[1].replication = 2;
+        let (homes, replication) = stripe.homes_in(&files).expect("valid");
+        let homes: Vec<_> = homes.into_iter().map(|(index, node)| (index, NodeId(node.0 as u32))).collect();
+        assert_eq!(replication.count(&stripe, &homes, |_| true), Count::Short, "of the second file");
+        files[1].replication = 1;
+        let (_, replication) = stripe.homes_in(&files).expect("valid");
+        assert_eq!(replication.count(&stripe, &homes, |_| true), Count::Agreed);
+        // The second file was deleted: the answer has no line about it.
+        files.remove(1);
+        assert_eq!(stripe.homes_in(&files), None);
     }
 
     #[test]
@@ -330,7 +432,7 @@ mod tests {
         let count = |source, parity, homes: &[(u8, u32)]| {
             let homes: Vec<_> = homes.iter().map(|&(index, node)| (index, NodeId(node))).collect();
             // DataNode 9 is being taken out of service.
-            Replication { source, parity }.count(&stripe(), &homes, |node| node != NodeId(9))
+            Replication(vec![source, parity]).count(&stripe(), &homes, |node| node != NodeId(9))
         };
         let single = [(0, 1), (1, 2), (2, 3), (3, 4)];
         assert_eq!(count(1, 1, &single), Count::Agreed);
@@ -346,7 +448,7 @@ mod tests {
     #[test]
     fn a_stripe_is_valid_while_nothing_has_changed() {
         let (homes, replication) = stripe().homes_in(&files()).expect("valid");
-        assert_eq!(replication, Replication { source: 1, parity: 1 });
+        assert_eq!(replication, Replication(vec![1, 1]));
         assert_eq!(homes, [(0, 0), (2, 1), (2, 2), (3, 0)].map(|(at, node)| (at, NodeIndex(node))));
         type Change = fn(&mut Vec<File>);
         let changes: [(&str, Change); 6] = [

@@ -1,4 +1,4 @@
-//! [`LostFiles`]: learns of lost blocks of raided files while the NameNode's lists of blocks that lack redundancy are
+//! [`LostFiles`]: learns of lost blocks of raided files and folders while the NameNode's lists of blocks that lack redundancy are
 //! too long to be read, for example because of many replicated files that are not raided. The NameNode also lists
 //! the files with blocks that have no intact replica, page by page, without blocking changes for long.
 
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::coded::is_raid;
 use super::following::failed;
+use super::names::split;
 use super::state::HdfsSystem;
 use crate::namenode::{AskError, NameNode};
 
@@ -63,12 +64,13 @@ impl HdfsSystem {
         self.take_raided(asked, listing, Some(&paths)).map_err(failed)
     }
 
-    /// Returns the known raided files to which these files belong, as data or as parity.
+    /// Returns the known raided files and folders to which these files belong, as data or as parity.
     fn raided_among(&self, paths: &BTreeSet<String>) -> BTreeSet<String> {
         let state = self.state();
         let names = state.view.groups().names();
         let sources = paths.iter().map(|path| self.attachment.source_of(path).unwrap_or(path));
         let is_known = |source: &&str| names.at(source).into_iter().any(is_raid);
+        let sources = sources.flat_map(|source| [source, split(source).0]);
         sources.filter(is_known).map(str::to_owned).collect()
     }
 }

@@ -76,7 +76,7 @@ impl Members {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::coded::{RaidBlock, RaidStripe};
+    use super::super::coded::{Extent, RaidBlock, RaidStripe};
     use super::*;
 
     fn stripe(numbers: &[i64]) -> Coded {
@@ -85,9 +85,8 @@ mod tests {
             code: Arc::new("xor-3-2".parse().expect("a code")),
             block_bytes: 9,
             source: 16,
-            start: 0,
-            parity: 17,
-            parity_start: 0,
+            data: vec![Extent { inode: 16, start: 0, blocks: numbers.len() - 1 }],
+            parity: Extent { inode: 17, start: 0, blocks: 1 },
             blocks: numbers.iter().map(block).collect(),
         }))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use codes::CodeSpec;
 use repair::NodeId;
 
-use super::coded::{Coded, RaidBlock, RaidStripe};
+use super::coded::{Coded, Extent, RaidBlock, RaidStripe};
 use super::groups::Listed;
 use super::names::Place;
 use super::pages::{Record, get, get_difference, put, put_difference};
@@ -30,7 +30,7 @@ const OF_PREDECESSOR: u8 = SAME_FILE | SAME_CODE | SAME_TIME | NEXT;
 /// The number and the generation stamp of a block.
 type Name = (u64, u64);
 
-/// A stripe with exactly one healthy replica of each block, of which at most the last data block is short.
+/// A stripe of one file with exactly one healthy replica of each block, of which at most the last data block is short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlainRaid {
     /// The number of the code in the table of codes.
@@ -54,12 +54,14 @@ pub(super) struct PlainRaid {
 impl PlainRaid {
     /// Returns the record of a stripe whose code has this number; `None` if the stripe is not plain.
     pub fn of(listed: &Listed, stripe: &RaidStripe, code: u64, asked: Duration) -> Option<Self> {
-        let data = stripe.code.data_blocks();
+        // Stripes over the files of a folder are few, and have blocks of any lengths.
+        let [Extent { inode, start, blocks: data }] = stripe.data[..] else { return None };
         let last = stripe.blocks.get(data.checked_sub(1)?)?;
         let is_full = |(at, block): (usize, &RaidBlock)| at + 1 == data || block.bytes == stripe.block_bytes;
         let is_single = listed.homes.len() == stripe.blocks.len()
             && listed.homes.iter().zip(0..).all(|(&(index, _), at)| usize::from(index) == at);
-        if !is_single || !stripe.blocks.iter().enumerate().all(is_full) || listed.file.held_at.is_some() {
+        let is_plain = is_single && inode == stripe.source && listed.file.held_at.is_none();
+        if !is_plain || !stripe.blocks.iter().enumerate().all(is_full) {
             return None;
         }
         let names = stripe.blocks.iter().map(|block| (block.number as u64, block.stamp));
@@ -68,10 +70,10 @@ impl PlainRaid {
             block_bytes: stripe.block_bytes,
             data: data as u64,
             source: stripe.source,
-            parity: stripe.parity,
+            parity: stripe.parity.inode,
             place: listed.place,
-            start: stripe.start,
-            parity_start: stripe.parity_start,
+            start,
+            parity_start: stripe.parity.start,
             last_bytes: last.bytes,
             asked: asked.as_millis() as u64,
             blocks: names.zip(listed.homes.iter().map(|&(_, node)| node.0)).collect(),
@@ -88,9 +90,12 @@ impl PlainRaid {
             code,
             block_bytes: self.block_bytes,
             source: self.source,
-            start: self.start,
-            parity: self.parity,
-            parity_start: self.parity_start,
+            data: vec![Extent { inode: self.source, start: self.start, blocks: self.data as usize }],
+            parity: Extent {
+                inode: self.parity,
+                start: self.parity_start,
+                blocks: self.blocks.len() - self.data as usize,
+            },
             blocks: (0..).zip(&self.blocks).map(block).collect(),
         };
         Listed {
@@ -314,16 +319,15 @@ mod tests {
                 code: Arc::new("rs-5-3".parse().expect("a code")),
                 block_bytes: 512,
                 source,
-                start: stripe * 1536,
-                parity,
-                parity_start: stripe * 1024,
+                data: vec![Extent { inode: source, start: stripe * 1536, blocks: 3 }],
+                parity: Extent { inode: parity, start: stripe * 1024, blocks: 2 },
                 blocks: numbers.into_iter().zip(0..).map(block).collect(),
             };
             Listed {
                 file: FileRef { inode: source, held_at: None },
                 place: place.map(|(folder, name)| Place { folder, name }),
                 phase: Phase::Old,
-                start: stripe.start,
+                start: stripe.start(),
                 homes: nodes.into_iter().zip(0..).map(|(node, index)| (index, NodeId(node))).collect(),
                 group: Coded::Raid(Arc::new(stripe)),
             }

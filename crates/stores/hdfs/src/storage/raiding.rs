@@ -1,4 +1,4 @@
-//! Records the stripes of raided files as the NameNode lists them.
+//! Records the stripes of raided files and folders as the NameNode lists them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use codes::CodeSpec;
 use hdfs_raid::{
-    Block, Codec, File, NodeIndex, Raided, RaidedFile, RaidedStripe, Scope, UnusableParity, parity_path,
-    source_of,
+    Block, Codec, File, NodeIndex, Raided, RaidedSource, RaidedStripe, UnusableParity, parity_path, source_of,
 };
 use repair::NodeId;
 use store_api::CatalogError;
@@ -20,7 +19,7 @@ use super::recounts::Recounts;
 use super::state::{HdfsSystem, State};
 use crate::listing::{DataNode, FileRef, Listing, Phase, name_hash};
 
-/// The state of raided files, apart from their stripes.
+/// The state of raided files and folders, apart from their stripes.
 #[derive(Default)]
 pub(super) struct Raiding {
     codes: ShortCodes,
@@ -36,10 +35,9 @@ pub(super) struct Raiding {
 type Counted = (Listed, Replication);
 
 impl Attachment {
-    /// Returns the folders with the parity of raided files.
+    /// Returns the folders with the parity of raided files and folders.
     pub(super) fn parity_roots(&self) -> impl Iterator<Item = &str> {
-        let codecs = self.raid.iter().filter(|codec| codec.scope == Scope::File);
-        codecs.map(|codec| codec.parity_root.trim_end_matches('/'))
+        self.raid.iter().map(|codec| codec.parity_root.trim_end_matches('/'))
     }
 
     /// Returns the paths of the parity of these files and folders, each with its parity root.
@@ -61,7 +59,7 @@ impl Attachment {
         !parity.is_open && self.source_of(&parity.path).is_some_and(|source| self.covers(source))
     }
 
-    /// Returns the path of the file to which a parity file belongs.
+    /// Returns the path of the file or folder to which a parity file belongs.
     pub(super) fn source_of<'a>(&self, parity: &'a str) -> Option<&'a str> {
         self.parity_roots().find_map(|root| source_of(root, parity))
     }
@@ -70,13 +68,16 @@ impl Attachment {
 impl Raiding {
     /// Returns the code of a stripe, or why Mend cannot repair the stripe.
     fn code_of(&mut self, codec: &Codec, stripe: &RaidedStripe<'_>) -> Result<Arc<CodeSpec>, String> {
-        match stripe.data.iter().chain(stripe.parity).find(|block| !is_raid(block.number)) {
+        match blocks_of(stripe).into_iter().find(|block| !is_raid(block.number)) {
             // The numbers of block groups are negative since Hadoop 3.
             Some(block) => Err(format!(
                 "block {} has a negative number, as only Hadoop before 2.3 gave to blocks: write the file anew",
                 block.number
             )),
-            None => self.codes.get(codec, stripe.data.len()).map_err(|error| error.to_string()),
+            None => {
+                let data = stripe.data.len() + stripe.gone.len();
+                self.codes.get(codec, data, &stripe.gone).map_err(|error| error.to_string())
+            }
         }
     }
 
@@ -139,14 +140,14 @@ impl HdfsSystem {
         let unusable = unusable.map(|(parity, why)| (parity.path.clone(), why.to_string()));
         let (mut unusable, mut listed): (BTreeMap<_, _>, _) = (unusable.collect(), Vec::new());
         let mut gone = Vec::new();
-        for file in raided.files.iter().filter(|file| self.attachment.covers(&file.source.path)) {
+        for source in raided.sources.iter().filter(|source| self.attachment.covers(source.path)) {
             let from = listed.len();
-            let skipped = state.list_stripes(file, &numbers, &mut listed);
-            unusable.extend(skipped.map(|why| (file.parity.path.clone(), why)));
-            gone.extend(state.superseded(asked, &file.source.path, file.source.inode, &listed[from..]));
+            let skipped = state.list_stripes(source, &numbers, &mut listed);
+            unusable.extend(skipped.map(|why| (source.parity.path.clone(), why)));
+            gone.extend(state.superseded(asked, source.path, source.inode, &listed[from..]));
         }
-        for source in stale_sources(&raid, &raided, &self.attachment) {
-            gone.extend(state.superseded(asked, &source.path, source.inode, &[]));
+        for (path, inode) in stale_sources(&raid, &raided, &self.attachment) {
+            gone.extend(state.superseded(asked, path, inode, &[]));
         }
         state.view.groups_mut().remove(now, &gone);
         state.raiding.replace(&self.attachment, paths, unusable);
@@ -192,49 +193,57 @@ impl HdfsSystem {
     }
 }
 
-/// Returns the listed files that have no valid parity any more, although they have a parity file.
+/// Returns the listed files and folders that have no valid parity any more, although they have a parity file: their paths and
+/// inode numbers.
 fn stale_sources<'a>(
     raid: &'a hdfs_raid::Listing,
     raided: &Raided<'_>,
     attachment: &Attachment,
-) -> Vec<&'a File> {
+) -> Vec<(&'a str, u64)> {
     let is_stale = |why: &UnusableParity| matches!(why, UnusableParity::Stale(_));
     let stale = raided.unusable.iter().filter(|(_, why)| is_stale(why));
     let stale: BTreeSet<&str> = stale.filter_map(|(parity, _)| attachment.source_of(&parity.path)).collect();
-    let valid: BTreeSet<&str> = raided.files.iter().map(|file| file.source.path.as_str()).collect();
-    let is_stale = |file: &&File| stale.contains(file.path.as_str()) && !valid.contains(file.path.as_str());
-    raid.files.iter().filter(is_stale).collect()
+    let valid: BTreeSet<&str> = raided.sources.iter().map(|source| source.path).collect();
+    let files = raid.files.iter().map(|file| (file.path.as_str(), file.inode));
+    let all = files.chain(raid.folders.iter().map(|folder| (folder.path.as_str(), folder.inode)));
+    all.filter(|(path, _)| stale.contains(path) && !valid.contains(path)).collect()
+}
+
+/// Returns the blocks of a stripe that exist, data first.
+fn blocks_of<'a>(stripe: &RaidedStripe<'a>) -> Vec<&'a Block> {
+    stripe.data.iter().map(|data| data.block).chain(stripe.parity).collect()
 }
 
 impl State {
-    /// Adds the stripes of a raided file to `listed`. Returns why a stripe was left out, if one was.
+    /// Adds the stripes of a raided file or folder to `listed`. Returns why a stripe was left out, if one was.
     fn list_stripes(
         &mut self,
-        file: &RaidedFile<'_>,
+        source: &RaidedSource<'_>,
         numbers: &[NodeId],
         listed: &mut Vec<Counted>,
     ) -> Option<String> {
-        let place = self.place_of(&file.source.path);
-        let replication = Replication::of(file.source, file.parity);
+        let place = self.place_of(source.path);
+        let files: BTreeMap<u64, &File> = source.files.iter().map(|file| (file.inode, *file)).collect();
         let mut skipped = None;
-        for stripe in file.stripes() {
-            let code = match self.raiding.code_of(file.codec, &stripe) {
+        for stripe in source.stripes() {
+            let code = match self.raiding.code_of(source.codec, &stripe) {
                 Ok(code) => code,
                 Err(why) => {
                     skipped = Some(why);
                     continue;
                 }
             };
-            let blocks: Vec<&Block> = stripe.data.iter().chain(stripe.parity).collect();
-            let homes = homes(&blocks).into_iter().map(|(index, node)| (index, numbers[node.0]));
-            let (source, parity) = (file.source.inode, file.parity.inode);
+            let homes = homes(&blocks_of(&stripe)).into_iter().map(|(index, node)| (index, numbers[node.0]));
+            let stripe = RaidStripe::new(source, &stripe, code);
+            let data = stripe.data.iter().map(|extent| files[&extent.inode]);
+            let replication = Replication::of(data.chain([source.parity]));
             let stripe = Listed {
-                file: FileRef { inode: source, held_at: None },
+                file: FileRef { inode: source.inode, held_at: None },
                 place: Some(place),
                 phase: Phase::Old,
-                start: stripe.start,
+                start: stripe.start(),
                 homes: homes.collect(),
-                group: Coded::Raid(Arc::new(RaidStripe::new(source, parity, &stripe, code))),
+                group: Coded::Raid(Arc::new(stripe)),
             };
             listed.push((stripe, replication));
         }
@@ -279,25 +288,49 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use hdfs_raid::{DataBlock, Scope};
+
     use super::*;
 
-    fn stripe<'a>(data: &'a [Block], parity: &'a [Block]) -> RaidedStripe<'a> {
-        RaidedStripe { start: 0, parity_start: 0, block_bytes: 9, data, parity }
+    fn stripe<'a>(file: &'a File, parity: &'a [Block]) -> RaidedStripe<'a> {
+        let data = file.blocks.iter().map(|block| DataBlock { file, start: 0, block }).collect();
+        RaidedStripe { parity_start: 0, block_bytes: 9, data, gone: Vec::new(), parity }
     }
 
     #[test]
     fn stripes_that_mend_cannot_repair_have_a_reason() {
         let block = |number| Block { number, stamp: 1001, bytes: 9, replicas: Vec::new() };
-        let (data, parity, old) = ([block(1), block(2)], [block(3)], [block(-4)]);
+        let (data, parity, old) = (file("/a", vec![block(1), block(2)]), [block(3)], [block(-4)]);
         let codec = |code: &str| Codec::new(code, code.parse().expect("a code"), "/p", Scope::File);
         let mut raiding = Raiding::default();
-        let mut code_of = |code: &str, data, parity| raiding.code_of(&codec(code), &stripe(data, parity));
-        let xor = code_of("xor-11-10", &data[..], &parity[..]).expect("a code");
+        let mut code_of =
+            |code: &str, parity: &[Block]| raiding.code_of(&codec(code), &stripe(&data, parity));
+        let xor = code_of("xor-11-10", &parity).expect("a code");
         assert_eq!(xor.to_string(), "xor-3-2");
-        let error = code_of("xor-11-10", &data, &old).expect_err("a number of a block group");
+        let error = code_of("xor-11-10", &old).expect_err("a number of a block group");
         assert!(error.contains("block -4 has a negative number"), "{error}");
-        let error = code_of("clay-14-10-13", &data, &parity).expect_err("a short stripe");
+        let error = code_of("clay-14-10-13", &parity).expect_err("a short stripe");
         assert!(error.contains("has sub-blocks"), "{error}");
+        // A data block was deleted: nothing is left of an XOR parity.
+        let punctured = RaidedStripe { gone: vec![2], ..stripe(&data, &parity) };
+        let error = raiding.code_of(&codec("xor-11-10"), &punctured).expect_err("no parity is left");
+        assert!(error.contains("protects no other block"), "{error}");
+        let code = raiding.code_of(&codec("rs-14-10-hdfs-raid"), &punctured).expect("a code");
+        assert_eq!((code.blocks(), code.data_blocks()), (6, 3));
+    }
+
+    fn file(path: &str, blocks: Vec<Block>) -> File {
+        File {
+            inode: 1,
+            path: path.to_owned(),
+            bytes: 0,
+            block_bytes: 9,
+            replication: 1,
+            modified_ms: 0,
+            storing: hdfs_raid::Storing::Replicated,
+            is_open: false,
+            blocks,
+        }
     }
 
     fn attachment() -> Attachment {
@@ -317,22 +350,12 @@ mod tests {
         let attachment = attachment();
         let of = |source: &str| attachment.parity_of(&BTreeSet::from([source.to_owned()]));
         let pair = |root: &str, path: &str| (root.to_owned(), path.to_owned());
-        assert_eq!(of("/"), [pair("/raidrs", "/raidrs"), pair("/raid", "/raid")]);
-        assert_eq!(of("/a/f"), [pair("/raidrs", "/raidrs/a/f"), pair("/raid", "/raid/a/f")]);
+        let all = ["/raidrs", "/raid", "/dir-raidrs", "/dir-raid"];
+        assert_eq!(of("/"), all.map(|root| pair(root, root)));
+        assert_eq!(of("/a/f"), all.map(|root| pair(root, &format!("{root}/a/f"))));
         assert!(attachment.covers("/warehouse/f") && !attachment.covers("/a/f"));
-        let wants = |path: &str, is_open| {
-            attachment.wants_parity(&File {
-                inode: 1,
-                path: path.to_owned(),
-                bytes: 0,
-                block_bytes: 9,
-                replication: 1,
-                modified_ms: 0,
-                storing: hdfs_raid::Storing::Replicated,
-                is_open,
-                blocks: Vec::new(),
-            })
-        };
+        let wants =
+            |path: &str, is_open| attachment.wants_parity(&File { is_open, ..file(path, Vec::new()) });
         assert!(wants("/raid/warehouse/f", false) && !wants("/raid/warehouse/f", true));
         assert!(!wants("/raid/a/f", false), "its file is not watched");
     }

@@ -30,12 +30,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Number of groups whose formats are kept. Formats of further groups are asked for at each claim.
 const KEPT: usize = 16_384;
 
-/// The number and the generation stamp of a group, or of the first data or parity block of a raided stripe.
+/// The number and the generation stamp of a group, or of the first block of a file in a raided stripe.
 type Key = (i64, u64);
 
 /// The checksum formats of groups. All blocks of a group have the format with which its file was written, so
 /// it stays valid until the group has another number or generation stamp. In a stripe of a raided file, the
-/// parity may have another format than the data.
+/// parity may have another format than the data, and each file of a folder its own.
 #[derive(Default)]
 pub(super) struct Formats {
     /// The formats that DataNodes have stated.
@@ -101,21 +101,26 @@ impl Listed {
                 vec![Alike { key: (group.number, group.stamp), file, start, blocks: blocks.to_vec() }]
             }
             Coded::Raid(stripe) => {
-                let (parity, data): (Vec<_>, Vec<_>) =
-                    blocks.iter().copied().partition(|at: &BlockIndex| stripe.is_parity(usize::from(at.0)));
-                let of_file = [data, parity].into_iter().filter(|blocks| !blocks.is_empty());
-                of_file.filter_map(|blocks| self.alike_in(stripe, blocks)).collect()
+                let mut files: BTreeMap<usize, Vec<BlockIndex>> = BTreeMap::new();
+                for &at in blocks {
+                    let first = stripe.in_same_file(usize::from(at.0)).first().copied();
+                    files.entry(first.unwrap_or_default()).or_default().push(at);
+                }
+                files.into_values().filter_map(|blocks| self.alike_in(stripe, blocks)).collect()
             }
         }
     }
 
-    /// Describes blocks that are all data or all parity of a raided file.
+    /// Describes blocks of one file in a raided stripe. If no DataNode holds a block of a small file, another file of the
+    /// folder stands for it: usually the same programs have written both.
     fn alike_in(&self, stripe: &RaidStripe, blocks: Vec<BlockIndex>) -> Option<Alike> {
-        let is_parity = stripe.is_parity(usize::from(blocks.first()?.0));
-        let mut same = (0..stripe.blocks.len()).filter(|&at| stripe.is_parity(at) == is_parity);
-        let first = same.next()?;
+        let at = usize::from(blocks.first()?.0);
+        let same = stripe.in_same_file(at);
+        let first = *same.first()?;
+        let others =
+            (0..stripe.blocks.len()).filter(|&other| stripe.is_parity(other) == stripe.is_parity(at));
         let is_held = |&at: &usize| self.homes.iter().any(|&(index, _)| usize::from(index) == at);
-        let held = std::iter::once(first).chain(same).find(is_held).unwrap_or(first);
+        let held = same.iter().copied().chain(others).find(is_held).unwrap_or(first);
         let (key, Range { file, start, .. }) = (stripe.blocks[first], stripe.range_of(held)?);
         Some(Alike { key: (key.number, key.stamp), file, start, blocks })
     }
@@ -252,7 +257,7 @@ mod tests {
 
     use repair::NodeId;
 
-    use super::super::coded::RaidBlock;
+    use super::super::coded::{Extent, RaidBlock};
     use super::*;
     use crate::blocks::ChecksumKind;
     use crate::listing::Phase;
@@ -264,9 +269,8 @@ mod tests {
             code: Arc::new("rs-5-3".parse().expect("a code")),
             block_bytes: 512,
             source: 16,
-            start: 1536,
-            parity: 17,
-            parity_start: 1024,
+            data: vec![Extent { inode: 16, start: 1536, blocks: 3 }],
+            parity: Extent { inode: 17, start: 1024, blocks: 2 },
             blocks: [30, 31, 32, 40, 41].map(block).to_vec(),
         };
         let listed = Listed {
@@ -286,6 +290,32 @@ mod tests {
         let [data, parity] = [alike((30, 1030), 16, 2048, &[0, 2]), alike((40, 1040), 17, 1536, &[3])];
         assert_eq!(listed.alike(&[0, 2, 3].map(BlockIndex)), [data, parity.clone()]);
         assert_eq!(listed.alike(&[BlockIndex(3)]), [parity]);
+    }
+
+    /// Files 16, 18 and 20 of a folder have a block each. The only block of file 18 is lost.
+    #[test]
+    fn a_small_file_without_a_held_block_has_the_format_of_another_file() {
+        let block = |number| RaidBlock { number, stamp: 1000 + number as u64, bytes: 512 };
+        let file = |inode| Extent { inode, start: 0, blocks: 1 };
+        let stripe = RaidStripe {
+            code: Arc::new("rs-5-3".parse().expect("a code")),
+            block_bytes: 512,
+            source: 9,
+            data: [16, 18, 20].map(file).to_vec(),
+            parity: Extent { inode: 17, start: 0, blocks: 2 },
+            blocks: [30, 31, 32, 40, 41].map(block).to_vec(),
+        };
+        let listed = Listed {
+            file: FileRef { inode: 9, held_at: None },
+            place: None,
+            phase: Phase::Old,
+            start: 0,
+            group: Coded::Raid(Arc::new(stripe)),
+            homes: vec![(2, NodeId(7)), (3, NodeId(8))],
+        };
+        let asked: Vec<_> =
+            listed.alike(&[1, 2].map(BlockIndex)).into_iter().map(|it| (it.key, it.file.inode)).collect();
+        assert_eq!(asked, [((31, 1031), 20), ((32, 1032), 20)]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! [`Touched`]: the raided files that the NameNode's edit log concerns. Pure: an event only causes queries.
+//! [`Touched`]: the raided files and folders that the NameNode's edit log concerns. Pure: an event only causes queries.
 //!
 //! Parity is valid only while its modification time is that of its source, so changes of times matter here. A
-//! file whose parity was invalid is queried again when it or its parity changes.
+//! file whose parity was invalid is queried again when it or its parity changes. A folder whose files are encoded together is
+//! queried again when one of its files changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use hdfs_raid::source_of;
 
 use super::coded::is_raid;
 use super::groups::Groups;
-use super::names::is_within;
+use super::names::{is_within, split};
 use crate::listing::Edit;
 
 /// Maximum number of files in a query.
@@ -60,10 +61,21 @@ impl Touched {
             source => source,
         });
         let source = parity_of.unwrap_or(path);
+        self.note_folder(split(source).0, groups);
         let mut stripes: BTreeSet<i64> = groups.names().below(source).into_iter().collect();
         stripes.retain(|&number| is_raid(number));
         if parity_of.is_some() || !stripes.is_empty() || self.is_unprotected(source) {
             self.sources.insert(source.to_owned());
+        }
+        self.stripes.append(&mut stripes);
+    }
+
+    /// Records that a file of this folder is concerned, if the files of the folder are encoded together.
+    fn note_folder(&mut self, folder: &str, groups: &Groups) {
+        let stripes = groups.names().at(folder);
+        let mut stripes: BTreeSet<i64> = stripes.into_iter().filter(|&number| is_raid(number)).collect();
+        if !stripes.is_empty() || self.unprotected.contains(folder) {
+            self.sources.insert(folder.to_owned());
         }
         self.stripes.append(&mut stripes);
     }
@@ -99,7 +111,7 @@ impl Touched {
 mod tests {
     use std::time::Duration;
 
-    use super::super::coded::{Coded, RaidBlock, RaidStripe};
+    use super::super::coded::{Coded, Extent, RaidBlock, RaidStripe};
     use super::super::groups::Listed;
     use super::super::names::{Place, split};
     use super::*;
@@ -113,9 +125,8 @@ mod tests {
             code: Arc::new("xor-2-1".parse().expect("a code")),
             block_bytes: 9,
             source: number as u64,
-            start: 0,
-            parity: number as u64 + 1,
-            parity_start: 0,
+            data: vec![Extent { inode: number as u64, start: 0, blocks: 1 }],
+            parity: Extent { inode: number as u64 + 1, start: 0, blocks: 1 },
             blocks: vec![block(number), block(number + 1)],
         };
         Listed {
@@ -132,11 +143,12 @@ mod tests {
     /// `/b/f`.
     fn touched(edit: &Edit) -> (Vec<i64>, Vec<String>) {
         let mut groups = Groups::default();
-        let files = [("/a/f", 10), ("/a/g", 20), ("/b/f", 30)];
+        // The stripe of `/e` runs over the files of this folder.
+        let files = [("/a/f", 10), ("/a/g", 20), ("/b/f", 30), ("/e", 40)];
         let all = files.map(|(path, number)| listed(&mut groups, path, number)).to_vec();
         groups.take(Duration::ZERO, Duration::ZERO, all, false, true);
         let mut touched = Touched::new(vec!["/raidrs".to_owned(), "/raid/xor".to_owned()]);
-        touched.take_unprotected(Arc::new(["/c/old-f", "/c/old/f"].map(str::to_owned).into()));
+        touched.take_unprotected(Arc::new(["/c/old-f", "/c/old/f", "/g"].map(str::to_owned).into()));
         touched.note(edit, &groups);
         let sources = touched.sources().into_iter().collect();
         (touched.take_stripes().into_iter().collect(), sources)
@@ -159,7 +171,13 @@ mod tests {
             (Edit::Modified(text("/c/old-f")), vec![], vec!["/c/old-f"]),
             (Edit::Renamed { from: text("/tmp/x"), to: text("/c/old") }, vec![], vec!["/c/old"]),
             (Edit::Touched(text("/c/ol")), vec![], vec![]),
-            (Edit::Removed(text("/raid")), vec![10, 20, 30], vec!["/"]),
+            (Edit::Removed(text("/raid")), vec![10, 20, 30, 40], vec!["/"]),
+            // Files of a folder that is encoded as a whole, and of one whose parity is invalid.
+            (Edit::Removed(text("/e/f")), vec![40], vec!["/e"]),
+            (Edit::Renamed { from: text("/tmp/x"), to: text("/e/new") }, vec![40], vec!["/e"]),
+            (Edit::Modified(text("/g/f")), vec![], vec!["/g"]),
+            (Edit::Renamed { from: text("/e"), to: text("/h") }, vec![40], vec!["/e"]),
+            (Edit::Removed(text("/raidrs/e")), vec![40], vec!["/e"]),
             (Edit::Removed(text("/raidrsx")), vec![], vec![]),
         ] {
             let sources: Vec<String> = sources.into_iter().map(text).collect();

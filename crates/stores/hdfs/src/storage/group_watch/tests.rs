@@ -25,7 +25,7 @@ mod raided;
 /// the holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups,
 /// `format` that of their checksums; `leaving-N` decommissions DataNode N, and `no-WORD` makes queries of
 /// this kind fail. `raided` has the lines about raided files and their parity, and files named like questions
-/// for blocks have the answers to these questions, if they differ. `busy` has the end of an edit log that
+/// for blocks have the answers to these questions, if they differ. `edit` has an event that is told once. `busy` has the end of an edit log that
 /// becomes longer whenever it is read.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
@@ -77,6 +77,7 @@ while read -r number word rest; do
             fi
             if [ -e closed ]; then rm closed; echo "$number m %2Ff"; fi
             if [ -e touched ]; then rm touched; echo "$number z %2Fraid%2Ff"; fi
+            if [ -e edit ]; then echo "$number $(cat edit)"; rm edit; fi
             if [ -e purged ]; then rm purged; echo "$number gap 9"; else echo "$number e 5"; fi ;;
         counts)
             if [ -e many ]; then echo "$number l 1 0 0 20000"
@@ -119,10 +120,12 @@ fn open_records(path: &Path) -> DirCatalog {
     }
 }
 
-/// HDFS-RAID's codecs, and one with two data blocks in a stripe.
+/// HDFS-RAID's codecs, and two with two data blocks in a stripe: over files, and over folders.
 fn codecs() -> Vec<Codec> {
-    let small = Codec::new("small", "xor-3-2".parse().expect("a code"), "/small", hdfs_raid::Scope::File);
-    Codec::hdfs_raid().into_iter().chain([small]).collect()
+    let code = |name: &str| name.parse().expect("a code");
+    let small = Codec::new("small", code("xor-3-2"), "/small", hdfs_raid::Scope::File);
+    let folders = Codec::new("folders", code("rs-4-2"), "/folders", hdfs_raid::Scope::Folder);
+    Codec::hdfs_raid().into_iter().chain([small, folders]).collect()
 }
 
 struct Script {

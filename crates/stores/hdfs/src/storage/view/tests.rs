@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::coded::{Coded, RaidBlock, RaidStripe};
+use super::super::coded::{Coded, Extent, RaidBlock, RaidStripe};
 use super::super::groups::{OPEN_SETTLING, SETTLING};
 use super::*;
 use crate::blocks::BlockGroup;
@@ -417,9 +417,8 @@ fn raided(homes: &[(u8, u32)]) -> Listed {
         code: Arc::new("xor-3-2".parse().expect("a code")),
         block_bytes: 512,
         source: 1,
-        start: 0,
-        parity: 2,
-        parity_start: 0,
+        data: vec![Extent { inode: 1, start: 0, blocks: 2 }],
+        parity: Extent { inode: 2, start: 0, blocks: 1 },
         blocks: [32, 33, 40].map(block).to_vec(),
     };
     let homes = homes.iter().map(|&(index, node)| (index, NodeId(node))).collect();

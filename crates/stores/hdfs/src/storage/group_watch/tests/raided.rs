@@ -1,8 +1,10 @@
 //! Tests of a raided file: three data blocks, and one parity block in HDFS-RAID's XOR codec.
 
+use hdfs_raid::{Block, Fingerprint, Mark, Members, Note};
 use store_api::CatalogError;
 
 use super::*;
+use crate::listing::encoded;
 
 /// The only stripe: the number of its first block, and the newest generation stamp.
 const STRIPE: &str = "raid_32_1010";
@@ -111,7 +113,7 @@ fn losses_of_raided_files_are_known_although_the_lists_are_too_long() {
     let told_whole = told(7, "1");
     let script = Script::open_with(&[("homes-7", WHOLE), ("raided", told_whole.as_str())]);
     script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
-    script.set("no-raided-%2Fraidrs\t%2Fraidrs\t%2Fraid\t%2Fraid\t%2Fsmall\t%2Fsmall", "");
+    script.set("no-raided-%2Fraidrs\t%2Fraidrs\t%2Fraid\t%2Fraid\t%2Fdir%2Draidrs\t%2Fdir%2Draidrs\t%2Fdir%2Draid\t%2Fdir%2Draid\t%2Fsmall\t%2Fsmall\t%2Ffolders\t%2Ffolders", "");
     script.set("raided", &told(7, "-"));
     script.set("lost-files", "%2Fnot-raided\n%2Ff\n");
     script.set("many", "");
@@ -165,4 +167,71 @@ fn a_replica_on_another_datanode_is_reported_when_one_is_decommissioned() {
     let before = script.stripes.load(Ordering::Relaxed);
     script.set("leaving-1", "");
     script.await_that("a report", |script| script.stripes.load(Ordering::Relaxed) == before + 1);
+}
+
+/// The first file of the folder `/d`.
+const FIRST: &str = "F 20 %2Fd%2Fa 20480 20480 1 7 replicated closed\nB 32 1004 20480 0\n";
+
+/// Returns what the NameNode tells of the folder `/d` and its parity: the lines about its first file, the second file with
+/// block 33 on this DataNode, and two parity blocks.
+fn told_folder(first: &str, holder: &str) -> String {
+    let block = |(number, stamp, bytes)| Block { number, stamp, bytes, replicas: Vec::new() };
+    let data = [(32, 1004, 20_480), (33, 1005, 15_000)].map(block);
+    let parity = [(48, 1010, 20_480), (49, 1011, 20_480)].map(block);
+    let [source, of_parity] = [&data, &parity].map(|blocks| Fingerprint::of(blocks));
+    let note = Note { inode: 9, replication: 3, source, parity: of_parity };
+    let mut text = format!(
+        "D %2Fd 7 9\n{first}F 21 %2Fd%2Fb 15000 20480 1 7 replicated closed\nB 33 1005 15000 {holder}\n\
+         F 17 %2Ffolders%2Fd 40960 20480 1 7 replicated closed\nB 48 1010 20480 2\nB 49 1011 20480 3\n"
+    );
+    for mark in [Mark::Members(Members::of(&data)), Mark::Proven(note)] {
+        let (names, value) = mark.attributes();
+        text += &format!("X %2Ffolders%2Fd {} ={}\n", names[1], encoded(&value));
+    }
+    text
+}
+
+/// The first file of the folder is deleted while the only block of the second one is lost. What was in the first file is not
+/// known any more, so a parity block takes its place in the code.
+#[test]
+fn lost_blocks_of_a_folder_are_claimed_also_after_another_file_was_deleted() {
+    let told_whole = told_folder(FIRST, "1");
+    let mut script = Script::open_with(&[("homes-7", WHOLE), ("raided", told_whole.as_str())]);
+    let nodes = script.await_nodes();
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    let is_damaged = |script: &Script, stripe: &str| script.damaged.lock().expect("whole").contains(stripe);
+    assert!(
+        !is_damaged(&script, "raid_32_1011") && !script.troubles().contains("/folders"),
+        "{}",
+        script.troubles()
+    );
+    script.set("raided", &told_folder(FIRST, "-"));
+    script.set("lost", "33\n");
+    script.set("counts", "0 0 0 1");
+    script.await_that("damage", |script| is_damaged(script, "raid_32_1011"));
+    script.set("raided", &told_folder("", "-"));
+    script.set("edit", "u %2Fd%2Fa");
+    script.await_that("the rest of the stripe", |script| is_damaged(script, "raid_33_1011"));
+    script.await_that("a trouble", |script| script.troubles().contains("/folders/d (the folder was changed"));
+    let claim = |script: &mut Script, stripe: &str| {
+        let (stripe, blocks) = (StripeId(stripe.to_owned()), vec![BlockIndex(0)]);
+        script.write(StripeWrite::Claim { stripe, nodes: vec![nodes[4]], blocks })
+    };
+    let gone = claim(&mut script, "raid_32_1011");
+    assert!(matches!(gone, Err(StoreError::Catalog(CatalogError::NoSuchStripe(_)))), "{gone:?}");
+    claim(&mut script, "raid_33_1011").expect("granted");
+}
+
+/// A file whose block has another stamp than the parity knows is no source, and is not rebuilt from this parity.
+#[test]
+fn a_changed_block_of_a_folder_belongs_to_no_stripe() {
+    let told_whole = told_folder(FIRST, "1");
+    let script = Script::open_with(&[("homes-7", WHOLE), ("raided", told_whole.as_str())]);
+    script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    let rewritten = FIRST.replace("B 32 1004 20480 0", "B 32 1020 20480 -");
+    script.set("raided", &told_folder(&rewritten, "-"));
+    script.set("edit", "m %2Fd%2Fa");
+    let is_damaged = |script: &Script, stripe: &str| script.damaged.lock().expect("whole").contains(stripe);
+    script.await_that("damage of the other file", |script| is_damaged(script, "raid_33_1011"));
+    assert!(!script.damaged.lock().expect("whole").iter().any(|stripe| stripe.starts_with("raid_32_")));
 }

@@ -5,18 +5,23 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Options;
+import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.DirectoryListing;
 import org.apache.hadoop.hdfs.protocol.HdfsConstants;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
 import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
 import org.slf4j.Logger;
@@ -50,7 +55,8 @@ public final class ParityFiles {
   // ---- reading ----
 
   /**
-   * Looks a file and its parity up. The user must have the right to read both.
+   * Looks a file and its parity up, or the files that form stripes with it and the parity of its folder. The user must have
+   * the right to read all of them.
    *
    * @return null if the file has no valid parity
    * @throws IOException if the NameNode does not answer
@@ -58,7 +64,8 @@ public final class ParityFiles {
   public RaidedFile find(String path) throws IOException {
     HdfsLocatedFileStatus source = roots.isEmpty() || isParity(path) ? null : client.getLocatedFileInfo(path, true);
     for (ParityRoot root : source == null ? List.<ParityRoot>of() : roots) {
-      RaidedFile file = pair(source, root.parity(path), root.code());
+      RaidedFile file =
+          root.isOverFolders() ? pairFolder(source, path, root) : pair(source, root.parity(path), root.code());
       if (file != null) {
         return file;
       }
@@ -68,7 +75,7 @@ public final class ParityFiles {
 
   private RaidedFile pair(HdfsLocatedFileStatus source, String parity, StripeCode code) throws IOException {
     try {
-      HdfsLocatedFileStatus found = client.getLocatedFileInfo(parity, true);
+      HdfsLocatedFileStatus found = located(parity);
       return found == null ? null : RaidedFile.of(source, found, note(parity), code);
     } catch (AccessControlException refused) {
       LOG.info("the parity {} cannot be used: {}", parity, refused.getMessage());
@@ -76,10 +83,91 @@ public final class ParityFiles {
     }
   }
 
+  /** Pairs the blocks of a file with the others of their stripes, which run over the files of its folder. */
+  private RaidedFile pairFolder(HdfsLocatedFileStatus source, String path, ParityRoot root) throws IOException {
+    String folder = path.substring(0, path.lastIndexOf('/'));
+    String parity = root.parity(folder);
+    try {
+      HdfsLocatedFileStatus found = folder.isEmpty() ? null : located(parity);
+      HdfsFileStatus status = found == null || !found.isFile() ? null : client.getFileInfo(folder);
+      String note = status == null ? null : note(parity);
+      String text = status == null ? null : attribute(parity, ParityRecord.ATTRIBUTE);
+      ParityNote parsed = note == null ? null : ParityNote.parse(note);
+      ParityRecord record = text == null ? null : ParityRecord.parse(text);
+      if (parsed == null || record == null) {
+        return null;
+      }
+      List<LocatedBlock> blocks = blocksBeside(numbers(source), folder, record, root.code());
+      return RaidedFile.ofFolder(status.getFileId(), blocks, found, parsed, record, root.code());
+    } catch (AccessControlException refused) {
+      LOG.info("the parity {} cannot be used: {}", parity, refused.getMessage());
+      return null;
+    }
+  }
+
+  /**
+   * Returns the blocks that are in stripes with blocks of these numbers, with the right to read them. A listing of the
+   * folder names the files of the blocks, but gives no such right.
+   */
+  private List<LocatedBlock> blocksBeside(Set<Long> numbers, String folder, ParityRecord record, StripeCode code)
+      throws IOException {
+    Set<Long> beside = record.beside(numbers, code.data());
+    List<LocatedBlock> blocks = new ArrayList<>();
+    for (Map.Entry<String, HdfsFileStatus> child : list(folder, true).entrySet()) {
+      boolean isNeeded = child.getValue() instanceof HdfsLocatedFileStatus && child.getValue().isFile()
+          && !Collections.disjoint(numbers((HdfsLocatedFileStatus) child.getValue()), beside);
+      HdfsLocatedFileStatus file = isNeeded ? located(folder + "/" + child.getKey()) : null;
+      if (file != null && !file.getLocatedBlocks().isUnderConstruction()) {
+        blocks.addAll(file.getLocatedBlocks().getLocatedBlocks());
+      }
+    }
+    return blocks;
+  }
+
+  private static Set<Long> numbers(HdfsLocatedFileStatus file) {
+    Set<Long> numbers = new HashSet<>();
+    if (file.getErasureCodingPolicy() == null) {
+      file.getLocatedBlocks().getLocatedBlocks().forEach(block -> numbers.add(block.getBlock().getBlockId()));
+    }
+    return numbers;
+  }
+
+  /** Looks a file up; returns null if there is none. */
+  private HdfsLocatedFileStatus located(String path) throws IOException {
+    return unlessAbove(() -> client.getLocatedFileInfo(path, true));
+  }
+
+  /** Looks a file or folder up; returns null if there is none. */
+  private HdfsFileStatus status(String path) throws IOException {
+    return unlessAbove(() -> client.getFileInfo(path));
+  }
+
+  private interface Question<T> {
+    T ask() throws IOException;
+  }
+
+  /** Returns null if a file is where a folder above the path would be: the parity of a folder is a file. */
+  private static <T> T unlessAbove(Question<T> question) throws IOException {
+    try {
+      return question.ask();
+    } catch (RemoteException problem) {
+      if (problem.unwrapRemoteException(ParentNotDirectoryException.class) instanceof ParentNotDirectoryException) {
+        return null;
+      }
+      throw problem;
+    } catch (ParentNotDirectoryException above) {
+      return null;
+    }
+  }
+
   /** Returns the note on a parity file, as text; null if there is none, as on HDFS-RAID's files. */
   private String note(String parity) throws IOException {
-    byte[] note = client.getXAttrs(parity).get(ParityNote.ATTRIBUTE);
-    return note == null ? null : new String(note, StandardCharsets.UTF_8);
+    return attribute(parity, ParityNote.ATTRIBUTE);
+  }
+
+  private String attribute(String path, String name) throws IOException {
+    byte[] value = client.getXAttrs(path).get(name);
+    return value == null ? null : new String(value, StandardCharsets.UTF_8);
   }
 
   private boolean isParity(String path) {
@@ -88,7 +176,7 @@ public final class ParityFiles {
 
   // ---- renaming ----
 
-  /** A parity file and its source file; or a folder of parity files. */
+  /** A parity file and its source, which is a file or folder; or a folder of parity files. */
   public static final class Owned {
     private final String path;
     private final Long source;
@@ -166,7 +254,7 @@ public final class ParityFiles {
     List<ParityRoot> holding = new ArrayList<>();
     try {
       for (ParityRoot root : isParity(path) ? List.<ParityRoot>of() : present()) {
-        HdfsFileStatus parity = client.getFileInfo(root.parity(path));
+        HdfsFileStatus parity = status(root.parity(path));
         if (parity != null && isOf(client.getFileInfo(path), parity, root.parity(path))) {
           holding.add(root);
         }
@@ -217,23 +305,23 @@ public final class ParityFiles {
     if (parity == null || !isOf(source, parity, parityPath)) {
       return;
     }
-    if (source.isDirectory()) {
-      Map<String, HdfsFileStatus> parities = list(parityPath);
-      for (Map.Entry<String, HdfsFileStatus> child : list(path).entrySet()) {
+    if (source.isDirectory() && parity.isDirectory()) {
+      Map<String, HdfsFileStatus> parities = list(parityPath, false);
+      for (Map.Entry<String, HdfsFileStatus> child : list(path, false).entrySet()) {
         String name = child.getKey();
         collect(path + "/" + name, child.getValue(), parityPath + "/" + name, parities.get(name), found);
       }
     }
-    found.add(new Owned(parityPath, source.isDirectory() ? null : source.getFileId()));
+    found.add(new Owned(parityPath, parity.isDirectory() ? null : source.getFileId()));
   }
 
   /**
-   * Whether a parity file was made for a file, or for an earlier version of the file; or whether both are
+   * Whether a parity file was made for a file or folder, or for an earlier version of it; or whether both are
    * folders.
    */
   private boolean isOf(HdfsFileStatus source, HdfsFileStatus parity, String parityPath) throws IOException {
-    if (source == null || source.isDirectory() || parity.isDirectory()) {
-      return source != null && source.isDirectory() && parity.isDirectory();
+    if (source == null || parity.isDirectory()) {
+      return source != null && source.isDirectory();
     }
     return isOf(source, parity.getModificationTime(), note(parityPath));
   }
@@ -246,13 +334,13 @@ public final class ParityFiles {
     return note != null && note.isOf(source.getFileId());
   }
 
-  /** Returns the children of a folder by name; none if the folder is gone. */
-  private Map<String, HdfsFileStatus> list(String folder) throws IOException {
+  /** Returns the children of a folder by name, with the blocks of files if wanted; none if the folder is gone. */
+  private Map<String, HdfsFileStatus> list(String folder, boolean withBlocks) throws IOException {
     Map<String, HdfsFileStatus> children = new TreeMap<>();
     byte[] after = HdfsFileStatus.EMPTY_NAME;
     DirectoryListing listing;
     do {
-      listing = client.listPaths(folder, after, false);
+      listing = client.listPaths(folder, after, withBlocks);
       if (listing == null) {
         return children;
       }

@@ -52,6 +52,11 @@ final class ParityNote {
     return source == fingerprint(sourceBlocks) && parity == fingerprint(parityBlocks);
   }
 
+  /** Whether the note is about the blocks of this record and this parity. */
+  boolean isOf(ParityRecord record, List<LocatedBlock> parityBlocks) {
+    return source == record.fingerprint() && parity == fingerprint(parityBlocks);
+  }
+
   /** Returns the fingerprint of blocks: a checksum of their numbers, generation stamps and lengths. */
   static long fingerprint(List<LocatedBlock> blocks) {
     ByteBuffer bytes = ByteBuffer.allocate(blocks.size() * 3 * Long.BYTES);

@@ -4,16 +4,25 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 
-/** A folder of parity files, and their code. The parity of a file has the file's path below this folder. */
+/**
+ * A folder of parity files, and their code. The parity of a file, or of the files of a folder together, has the path of the
+ * file or folder below this folder.
+ */
 public final class ParityRoot {
-  private static final String[] HDFS_RAID = {"/raidrs=rs-14-10-hdfs-raid", "/raid=xor-11-10"};
+  private static final String[] HDFS_RAID = {
+      "/raidrs=rs-14-10-hdfs-raid", "/raid=xor-11-10", "/dir-raidrs=folder:rs-14-10-hdfs-raid",
+      "/dir-raid=folder:xor-11-10"};
+  /** Precedes the code of parity over the files of folders. */
+  private static final String OVER_FOLDERS = "folder:";
 
   private final String folder;
   private final StripeCode code;
+  private final boolean isOverFolders;
 
-  private ParityRoot(String folder, StripeCode code) {
+  private ParityRoot(String folder, StripeCode code, boolean isOverFolders) {
     this.folder = folder;
     this.code = code;
+    this.isOverFolders = isOverFolders;
   }
 
   /**
@@ -29,7 +38,7 @@ public final class ParityRoot {
     return roots;
   }
 
-  /** Parses a setting such as {@code /raidrs=rs-14-10-hdfs-raid}. */
+  /** Parses a setting such as {@code /raidrs=rs-14-10-hdfs-raid} or {@code /dir-raid=folder:xor-11-10}. */
   static ParityRoot parse(String setting) {
     int equals = setting.lastIndexOf('=');
     String folder = setting.substring(0, Math.max(equals, 0)).replaceAll("/+$", "");
@@ -37,7 +46,10 @@ public final class ParityRoot {
       throw new IllegalArgumentException(MendSettings.PARITY_KEY + ": `" + setting
           + "` is not a folder and its code, such as /raidrs=rs-14-10-hdfs-raid");
     }
-    return new ParityRoot(folder, StripeCode.parse(setting.substring(equals + 1)));
+    String code = setting.substring(equals + 1);
+    boolean isOverFolders = code.startsWith(OVER_FOLDERS);
+    String name = isOverFolders ? code.substring(OVER_FOLDERS.length()) : code;
+    return new ParityRoot(folder, StripeCode.parse(name), isOverFolders);
   }
 
   /** Returns the folder of all parity files. */
@@ -49,7 +61,12 @@ public final class ParityRoot {
     return code;
   }
 
-  /** Returns the path of the parity of a file, or of all files below a folder. */
+  /** Whether the stripes run over the files of folders. */
+  boolean isOverFolders() {
+    return isOverFolders;
+  }
+
+  /** Returns the path of the parity of a file or folder, or of all files below a folder. */
   String parity(String path) {
     return folder + path;
   }

@@ -1,22 +1,22 @@
 package mend.hdfs;
 
 /**
- * The stripes of a file whose parity is in another file, as HDFS-RAID divides it. A stripe is k consecutive
- * blocks of the file, the last stripe may have fewer. All blocks except the file's last one are full. Each
- * stripe has m parity blocks, which are full and follow each other in the parity file.
+ * The stripes of a file, or of the files of a folder, whose parity is in another file, as HDFS-RAID divides them. A stripe
+ * is k consecutive blocks, the last stripe may have fewer. Shorter blocks count as if zeros followed. Each stripe has m
+ * parity blocks, which are full and follow each other in the parity file.
  */
 final class RaidLayout {
   private final StripeCode code;
-  private final long bytes;
+  private final int blocks;
   private final long blockBytes;
 
-  /** Creates the layout of a file of {@code bytes} bytes, with blocks of {@code blockBytes} bytes. */
-  RaidLayout(StripeCode code, long bytes, long blockBytes) {
-    if (bytes <= 0 || blockBytes <= 0) {
-      throw new IllegalArgumentException(bytes + " bytes in blocks of " + blockBytes + " form no stripe");
+  /** Creates the layout of this many data blocks, which have at most {@code blockBytes} bytes. */
+  RaidLayout(StripeCode code, int blocks, long blockBytes) {
+    if (blocks <= 0 || blockBytes <= 0) {
+      throw new IllegalArgumentException(blocks + " blocks of " + blockBytes + " bytes form no stripe");
     }
     this.code = code;
-    this.bytes = bytes;
+    this.blocks = blocks;
     this.blockBytes = blockBytes;
   }
 
@@ -29,39 +29,34 @@ final class RaidLayout {
     return blockBytes;
   }
 
-  /** Returns the number of the file's blocks. */
+  /** Returns the number of data blocks. */
   int blocks() {
-    return Math.toIntExact((bytes + blockBytes - 1) / blockBytes);
-  }
-
-  /** Returns the length of a block of the file. */
-  long bytes(int block) {
-    return Math.min(blockBytes, bytes - block * blockBytes);
+    return blocks;
   }
 
   /** Returns the number of stripes. */
   int stripes() {
-    return (blocks() + code.data() - 1) / code.data();
+    return (blocks + code.data() - 1) / code.data();
   }
 
-  /** Returns the stripe of a block of the file. */
+  /** Returns the stripe of a data block. */
   int stripe(int block) {
     return block / code.data();
   }
 
-  /** Returns the index in its stripe of a block of the file. */
+  /** Returns the index in its stripe of a data block. */
   int index(int block) {
     return block % code.data();
   }
 
-  /** Returns the first of the file's blocks that belong to a stripe. */
+  /** Returns the first data block of a stripe. */
   int firstBlock(int stripe) {
     return stripe * code.data();
   }
 
   /** Returns the number of data blocks in a stripe. */
   int present(int stripe) {
-    return Math.min(code.data(), blocks() - firstBlock(stripe));
+    return Math.min(code.data(), blocks - firstBlock(stripe));
   }
 
   /** Returns the first of the parity file's blocks that belong to a stripe. */

@@ -1,6 +1,7 @@
 package mend.hdfs;
 
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.regex.Matcher;
@@ -100,6 +101,35 @@ final class StripeCode {
       return explicit(present);
     }
     return "rs-" + (data + parity) + "-" + data + (family == Family.HDFS_RAID ? "-hdfs-raid" : "");
+  }
+
+  /**
+   * Returns the name of the code of a stripe of which some data blocks do not exist any more. The first parity blocks take
+   * their places: they follow the other data blocks (the crate hdfs-raid uses the same rule).
+   *
+   * @param present the number of data blocks that the stripe had
+   * @param gone the indices of those that do not exist any more; fewer than there are parity blocks
+   */
+  String name(int present, List<Integer> gone) {
+    if (gone.isEmpty()) {
+      return name(present);
+    }
+    int first = present + gone.size();
+    List<Integer> sources = new ArrayList<>();
+    for (int index = 0; index < first; index++) {
+      if (!gone.contains(index)) {
+        sources.add(index);
+      }
+    }
+    int left = parity - gone.size();
+    StringBuilder name = new StringBuilder("explicit-")
+        .append(present + left).append('-').append(present).append('-').append(left).append("-x");
+    for (int wanted = first; wanted < present + parity; wanted++) {
+      for (int coefficient : coefficients(present, wanted, sources)) {
+        name.append(String.format("%02x", coefficient));
+      }
+    }
+    return name.toString();
   }
 
   /** Returns the name that lists the elements of the parity rows. */

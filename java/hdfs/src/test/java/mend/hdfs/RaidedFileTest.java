@@ -56,16 +56,13 @@ class RaidedFileTest {
 
   @Test
   void layoutOfAShortLastStripe() {
-    RaidLayout layout = new RaidLayout(CODE, 4 * BLOCK + 40, BLOCK);
+    RaidLayout layout = new RaidLayout(CODE, 5, BLOCK);
     assertEquals(List.of(5, 2, 4), List.of(layout.blocks(), layout.stripes(), layout.parityBlocks()));
     assertEquals(List.of(0, 1), List.of(layout.stripe(2), layout.stripe(3)));
     assertEquals(List.of(2, 0, 1), List.of(layout.index(2), layout.index(3), layout.index(4)));
     assertEquals(List.of(3, 2), List.of(layout.present(0), layout.present(1)));
     assertEquals(List.of(0, 2), List.of(layout.firstParity(0), layout.firstParity(1)));
-    assertEquals(List.of(BLOCK, 40L), List.of(layout.bytes(3), layout.bytes(4)));
-    // A file may end with a block, or with a stripe.
-    assertEquals(BLOCK, new RaidLayout(CODE, 3 * BLOCK, BLOCK).bytes(2));
-    assertEquals(1, new RaidLayout(CODE, 3 * BLOCK, BLOCK).stripes());
+    assertEquals(1, new RaidLayout(CODE, 3, BLOCK).stripes());
   }
 
   @Test
@@ -80,7 +77,7 @@ class RaidedFileTest {
   }
 
   @Test
-  void aStripeHasNameHoldersAndLoss() {
+  void aStripeHasNameHoldersAndLoss() throws IOException {
     RaidedFile file = RaidedFile.of(SOURCE, PARITY, null, CODE);
     LocatedBlock lost = block(4, 104, 40);
     RaidStripe stripe = file.stripeWithout(lost, node -> node.equals(node(3)));
@@ -137,6 +134,58 @@ class RaidedFileTest {
     }
   }
 
+  /** Four files of a folder with one block each, then one file that was deleted. The stripes have three data blocks. */
+  private static final String RECORD = "1 100.1100.512,..,..,..40,..512";
+
+  private static RaidedFile folder(List<LocatedBlock> blocks, String record) {
+    ParityRecord parsed = ParityRecord.parse(record);
+    long parity = ParityNote.fingerprint(PARITY.getLocatedBlocks().getLocatedBlocks());
+    ParityNote note = ParityNote.parse("1 16385 3 " + Long.toHexString(parsed.fingerprint()) + " " + Long.toHexString(parity));
+    return RaidedFile.ofFolder(16_385, blocks, PARITY, note, parsed, CODE);
+  }
+
+  /** Each block is the only one of its file. */
+  private static LocatedBlock alone(int at, long bytes) {
+    LocatedBlock block = block(at, 100 + at, bytes);
+    block.setStartOffset(0);
+    return block;
+  }
+
+  @Test
+  void blocksOfAFolderAreFoundWhateverTheirFilesAreCalled() throws IOException {
+    LocatedBlock lost = alone(3, 40);
+    RaidedFile file = folder(List.of(lost, alone(4, BLOCK), alone(2, BLOCK), alone(0, BLOCK), alone(1, BLOCK)), RECORD);
+    assertEquals("raid_103_1203", file.stripeWithout(lost, node -> false).name());
+    assertEquals(List.of(0, 2), List.of(file.index(lost), file.index(alone(2, BLOCK))));
+    assertNull(file.listed(alone(5, BLOCK)), "a new file");
+    assertNull(folder(List.of(), RECORD).listed(lost), "a deleted file");
+  }
+
+  /** The parity knows what was in the deleted file, so a parity block has to take its place. */
+  @Test
+  void aStripeWithoutADeletedFileIsStillDecoded() throws IOException {
+    LocatedBlock lost = alone(2, BLOCK);
+    RaidedFile file = folder(List.of(alone(0, BLOCK), lost), RECORD);
+    RaidStripe stripe = file.stripeWithout(lost, node -> false);
+    assertEquals(1, file.index(lost));
+    assertTrue(stripe.whereabouts().endsWith("[10.0.0.1:9866, null, 10.0.0.1:9866, 10.0.0.2:9866]"), stripe.whereabouts());
+    Decoding decoding = file.decoding(lost, node -> false);
+    assertEquals(List.of(100L, 200L, 201L), List.of(number(decoding, 0), number(decoding, 1), number(decoding, 2)));
+    // Two blocks are gone, as many as there are parity blocks.
+    RaidedFile more = folder(List.of(lost), RECORD);
+    assertThrows(IOException.class, () -> more.stripeWithout(lost, node -> false));
+  }
+
+  @Test
+  void aRecordThatTheNoteDoesNotNameIsNotUsed() {
+    ParityRecord record = ParityRecord.parse(RECORD);
+    long parity = ParityNote.fingerprint(PARITY.getLocatedBlocks().getLocatedBlocks());
+    String prints = Long.toHexString(record.fingerprint()) + " " + Long.toHexString(parity);
+    for (String note : List.of("1 16386 3 " + prints, "1 16385 3 0 " + Long.toHexString(parity))) {
+      assertNull(RaidedFile.ofFolder(16_385, List.of(), PARITY, ParityNote.parse(note), record, CODE), note);
+    }
+  }
+
   @Test
   void parityOfAnEarlierVersionBelongsToTheFile() {
     assertTrue(ParityFiles.isOf(SOURCE, MODIFIED + 1, "1 16390 3 0 0"), "the inode decides");
@@ -157,6 +206,8 @@ class RaidedFileTest {
     Configuration conf = new Configuration(false);
     List<ParityRoot> roots = ParityRoot.of(conf);
     assertEquals(List.of("/raidrs", "/raid"), List.of(roots.get(0).folder(), roots.get(1).folder()));
+    assertEquals(List.of("/dir-raidrs", "/dir-raid"), List.of(roots.get(2).folder(), roots.get(3).folder()));
+    assertEquals(List.of(false, true), List.of(roots.get(1).isOverFolders(), roots.get(3).isOverFolders()));
     assertEquals(List.of(10, 1), List.of(roots.get(0).code().data(), roots.get(1).code().parity()));
     conf.set(MendSettings.PARITY_KEY, "/p=rs-9-6");
     assertEquals("/p/a", ParityRoot.of(conf).get(0).parity("/a"));
@@ -170,7 +221,8 @@ class RaidedFileTest {
     assertEquals("/raid=rs/a/b", root.parity("/a/b"));
     assertTrue(root.contains("/raid=rs/a") && root.contains("/raid=rs"));
     assertFalse(root.contains("/raid=rsx"));
-    for (String setting : List.of("/raid", "raid=xor-3-2", "=xor-3-2", "/=xor-3-2", "/raid=lrc-4-2-1")) {
+    assertTrue(ParityRoot.parse("/dir=folder:xor-3-2").isOverFolders());
+    for (String setting : List.of("/raid", "/raid=files:xor-3-2", "raid=xor-3-2", "=xor-3-2", "/=xor-3-2", "/raid=lrc-4-2-1")) {
       assertThrows(IllegalArgumentException.class, () -> ParityRoot.parse(setting), setting);
     }
   }

@@ -30,6 +30,9 @@ class StripeCodeTest {
     String inverses = String.format("%02x%02x%02x", Gf.inverse(6), Gf.inverse(7), Gf.inverse(8));
     assertEquals("explicit-4-1-3-x" + inverses, StripeCode.parse("rs-9-6").name(1));
     assertEquals("xor-4-3", StripeCode.parse("xor-11-10").name(3));
+    // The crate hdfs-raid gives the same name to a stripe whose second data block was deleted.
+    assertEquals("explicit-4-3-1-xf5f77b", StripeCode.parse("rs-5-3-hdfs-raid").name(3, List.of(1)));
+    assertEquals("explicit-11-10-1-x139c3aa394efe45398ee", raid.name(10, List.of(0, 4, 9)));
     assertEquals(4, raid.parity());
   }
 

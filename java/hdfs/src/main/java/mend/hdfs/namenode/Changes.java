@@ -24,6 +24,7 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 import org.apache.hadoop.hdfs.protocol.QuotaExceededException;
 import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
+import org.apache.hadoop.security.UserGroupInformation;
 
 /**
  * The calls that encode replicated files and undo this, see {@code hdfs_raid::Action}. Words of a question are
@@ -34,24 +35,25 @@ import org.apache.hadoop.security.AccessControlException;
  *   mkdir PATH                  creates a folder that only HDFS's superuser can enter, and those above it
  *   rename FROM TO              renames a folder; fails if the new name exists
  *   delete PATH                 deletes a file, or a folder with its contents
- *   publish FROM TO REPLACED|- SOURCE INODE
+ *   publish FROM TO REPLACED|- SOURCE INODE FILE …
  *                               gives parity its path, and the permissions of its source, if that is this inode.
- *                               Replaces a file with this inode; -: fails if there is a file
+ *                               Replaces a file with this inode; -: fails if there is a file. FILE: the files of a
+ *                               folder that is the source; see {@link #copyCommonPermissions}
  *   mark PATH NAME VALUE …      sets attributes
  *   join TARGET PATH …          appends files to the target by concat
  *   time PATH MODIFIED          sets the modification time
- *   replicate PATH COUNT UNTIL INODE FINGERPRINT|- [OTHER INODE FINGERPRINT]
+ *   replicate PATH COUNT UNTIL INODE FINGERPRINT|- [OTHER INODE FINGERPRINT] …
  *                               sets the replication, unless this time has passed, another file is at the path, or the
- *                               file is open or has other blocks than these; -: whatever its blocks are. A second file,
- *                               whose replication is not changed, has to be the same too
- *   encode SOURCE FIRST PRESENT BLOCKSIZE ROWS PARITY PATH ADDRESS …
- *                               writes parity blocks of the stripe that begins with block FIRST
+ *                               file is open or has other blocks than these; -: whatever its blocks are. Other files,
+ *                               whose replication is not changed, have to be the same too
+ *   encode SOURCE,… FIRST PRESENT BLOCKSIZE ROWS PARITY PATH ADDRESS …
+ *                               writes parity blocks of the stripe that begins with block FIRST of these files
  *   reserve BLOCKSIZE PATH ADDRESS …
  *                               creates files of one block each, which helpers deliver to the DataNodes, see
  *                               {@link Reservations}
  *   complete BLOCKSIZE PATH BLOCK STAMP …
  *                               completes such files
- *   prove SOURCE DATABLOCKS BLOCKSIZE ROWS FINGERPRINT FINGERPRINT PATH …
+ *   prove SOURCE,… DATABLOCKS BLOCKSIZE ROWS FINGERPRINT FINGERPRINT PATH …
  *                               compares parity with the data; answers {@code P right} or {@code P wrong}
  *   move PATH BLOCK FROM TO     moves a replica between DataNodes
  * </pre>
@@ -120,7 +122,7 @@ final class Changes {
         break;
       case "publish":
         checkInode(Survey.decoded(words[3]), Long.parseLong(words[4]));
-        publish(Survey.decoded(words[0]), Survey.decoded(words[1]), words[2], Survey.decoded(words[3]));
+        publish(Survey.decoded(words[0]), Survey.decoded(words[1]), words[2], Survey.decoded(words[3]), paths(words, 5));
         break;
       case "mark":
         mark(Survey.decoded(words[0]), words);
@@ -133,8 +135,8 @@ final class Changes {
         break;
       case "replicate":
         checkReplicated(Survey.decoded(words[0]), Long.parseLong(words[3]), words[4]);
-        if (words.length > 7) {
-          checkReplicated(Survey.decoded(words[5]), Long.parseLong(words[6]), words[7]);
+        for (int at = 5; at + 2 < words.length; at += 3) {
+          checkReplicated(Survey.decoded(words[at]), Long.parseLong(words[at + 1]), words[at + 2]);
         }
         replicate(Long.parseLong(words[3]), Short.parseShort(words[1]), Long.parseLong(words[2]));
         break;
@@ -162,6 +164,11 @@ final class Changes {
     List<String> paths = new ArrayList<>();
     Arrays.stream(words, from, words.length).map(Survey::decoded).forEach(paths::add);
     return paths;
+  }
+
+  /** Returns the files whose blocks form stripes; no encoded path contains a comma. */
+  private static List<String> sources(String word) {
+    return paths(word.split(","), 0);
   }
 
   private void makeFolder(String folder) throws IOException {
@@ -197,7 +204,8 @@ final class Changes {
   }
 
   /** Renames parity to its path. Whoever may not read the source may not read its parity either. */
-  private void publish(String from, String to, String replaced, String source) throws IOException {
+  private void publish(String from, String to, String replaced, String source, List<String> files)
+      throws IOException {
     if (!to.endsWith(source)) {
       throw new IllegalArgumentException(to + " is not the path of parity of " + source);
     }
@@ -214,7 +222,11 @@ final class Changes {
         copyPermissions(above, root + above);
       }
     }
-    copyPermissions(source, from);
+    if (files.isEmpty()) {
+      copyPermissions(source, from);
+    } else {
+      copyCommonPermissions(files, from);
+    }
     if (replaced.equals("-")) {
       client.rename(from, to, Rename.NONE);
     } else {
@@ -247,6 +259,29 @@ final class Changes {
     } else {
       client.setPermission(to, status.getPermission());
     }
+  }
+
+  /**
+   * Gives parity of several files their permissions if these are the same. Otherwise only HDFS's superuser can read it:
+   * from the parity and some files, the others could be computed.
+   */
+  private void copyCommonPermissions(List<String> files, String to) throws IOException {
+    HdfsFileStatus first = null;
+    for (String file : files) {
+      HdfsFileStatus status = client.getFileInfo(file);
+      if (status == null) {
+        throw new ChangedException(file + " does not exist any more");
+      }
+      first = first == null ? status : first;
+      boolean isSame = status.getOwner().equals(first.getOwner()) && status.getGroup().equals(first.getGroup())
+          && status.getPermission().equals(first.getPermission()) && !status.hasAcl();
+      if (!isSame) {
+        client.setOwner(to, UserGroupInformation.getCurrentUser().getShortUserName(), null);
+        client.setPermission(to, Parities.PRIVATE);
+        return;
+      }
+    }
+    copyPermissions(files.get(0), to);
   }
 
   private void mark(String path, String[] words) throws IOException {
@@ -289,7 +324,7 @@ final class Changes {
       targets.add(new Parities.Target(Integer.parseInt(words[at]), Survey.decoded(words[at + 1]), words[at + 2]));
     }
     new Parities(client, lines, ParityRows.parse(words[4]), Long.parseLong(words[3]))
-        .write(Survey.decoded(words[0]), Integer.parseInt(words[1]), Integer.parseInt(words[2]), targets);
+        .write(sources(words[0]), Integer.parseInt(words[1]), Integer.parseInt(words[2]), targets);
   }
 
   private void reserve(String[] words) throws IOException {
@@ -309,7 +344,7 @@ final class Changes {
   private void prove(String[] words) throws IOException {
     Parities parities = new Parities(client, lines, ParityRows.parse(words[3]), Long.parseLong(words[2]));
     boolean isRight =
-        parities.prove(Survey.decoded(words[0]), paths(words, 6), Integer.parseInt(words[1]), words[4], words[5]);
+        parities.prove(sources(words[0]), paths(words, 6), Integer.parseInt(words[1]), words[4], words[5]);
     lines.add(isRight ? "P right" : "P wrong");
   }
 

@@ -17,6 +17,11 @@ final class Parities {
   /** Parity is readable for HDFS's superuser only, until it is published with the permissions of its source. */
   static final FsPermission PRIVATE = new FsPermission((short) 0600);
   private static final int BUFFER = 1 << 16;
+  /**
+   * The smallest block size with which HDFS creates files (the default of dfs.namenode.fs-limits.min-block-size). The blocks
+   * of a folder's small files are shorter, and so are its parity blocks: each is the only block of its file, and not full.
+   */
+  private static final long LEAST_BLOCK_SIZE = 1 << 20;
 
   private final DFSClient client;
   private final Answers.Lines lines;
@@ -48,13 +53,14 @@ final class Parities {
    * Computes parity blocks of a stripe and writes each as a file of one block, which must not exist; their folder
    * must.
    *
-   * @param first the position in the source of the stripe's first block
+   * @param sources the files with the stripe's data blocks
+   * @param first the position of the stripe's first block among the blocks of these files
    * @param present the number of data blocks in the stripe
    */
-  void write(String source, int first, int present, List<Target> targets) throws IOException {
+  void write(List<String> sources, int first, int present, List<Target> targets) throws IOException {
     OutputStream[] outputs = new OutputStream[rows.parityBlocks()];
     int[] wanted = targets.stream().mapToInt(target -> target.parity).toArray();
-    try (FileBlocks data = new FileBlocks(client, List.of(source))) {
+    try (FileBlocks data = new FileBlocks(client, sources)) {
       for (Target target : targets) {
         outputs[target.parity] = create(target);
       }
@@ -71,12 +77,17 @@ final class Parities {
     }
   }
 
+  /** Returns the block size of a file for a parity block of this length. */
+  static long blockSize(long blockBytes) {
+    return Math.max(blockBytes, LEAST_BLOCK_SIZE);
+  }
+
   private OutputStream create(Target target) throws IOException {
     InetSocketAddress[] favoured = {NetUtils.createSocketAddr(target.datanode)};
     // Even if the folder above has an erasure coding policy, and never over another file.
     EnumSet<CreateFlag> flags = EnumSet.of(CreateFlag.CREATE, CreateFlag.SHOULD_REPLICATE);
     return client.create(
-        target.path, PRIVATE, flags, false, (short) 1, blockBytes, null, BUFFER, null, favoured);
+        target.path, PRIVATE, flags, false, (short) 1, blockSize(blockBytes), null, BUFFER, null, favoured);
   }
 
   /** Closes files that were not completed. They are too short, so they are deleted later. */
@@ -93,13 +104,13 @@ final class Parities {
   }
 
   /**
-   * Whether the parity in these files is that of the source. The blocks of both must have these fingerprints before
+   * Whether the parity in these files is that of the sources. The blocks of both must have these fingerprints before
    * and after they are read.
    */
-  boolean prove(String source, List<String> files, int dataBlocks, String sourcePrint, String parityPrint)
+  boolean prove(List<String> sources, List<String> files, int dataBlocks, String sourcePrint, String parityPrint)
       throws IOException {
     boolean isRight = true;
-    try (FileBlocks data = new FileBlocks(client, List.of(source)); FileBlocks parity = new FileBlocks(client, files)) {
+    try (FileBlocks data = new FileBlocks(client, sources); FileBlocks parity = new FileBlocks(client, files)) {
       check(data, parity, sourcePrint, parityPrint);
       for (int first = 0, stripe = 0; first < data.all().size() && isRight; first += dataBlocks, stripe++) {
         int present = Math.min(dataBlocks, data.all().size() - first);
@@ -108,7 +119,7 @@ final class Parities {
         parity.close();
       }
     }
-    try (FileBlocks data = new FileBlocks(client, List.of(source)); FileBlocks parity = new FileBlocks(client, files)) {
+    try (FileBlocks data = new FileBlocks(client, sources); FileBlocks parity = new FileBlocks(client, files)) {
       // A DataNode that is asked for a block also serves a replica with a newer generation stamp.
       check(data, parity, sourcePrint, parityPrint);
     }

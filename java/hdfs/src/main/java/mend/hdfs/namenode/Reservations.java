@@ -50,7 +50,7 @@ final class Reservations {
    */
   void reserve(String path, String datanode) throws IOException {
     HdfsFileStatus file = namenode.create(path, Parities.PRIVATE, holder(path), new EnumSetWritable<>(FLAGS), false,
-        (short) 1, blockBytes, CryptoProtocolVersion.supported(), null, null);
+        (short) 1, Parities.blockSize(blockBytes), CryptoProtocolVersion.supported(), null, null);
     String[] favoured = {datanode};
     LocatedBlock located = namenode.addBlock(path, holder(path), null, null, file.getFileId(), favoured,
         EnumSet.noneOf(AddBlockFlag.class));

@@ -61,7 +61,7 @@ import org.apache.hadoop.security.AccessControlException;
  *                               a complete group, whether its file is open or was closed recently,
  *                               and the holders of its blocks; corrupt: corrupt replicas are among them
  *   h TYPE/BYTES                the format of a group's checksums, such as crc32c/512
- *   D PATH MODIFIED             a folder: its encoded path, and its modification time
+ *   D PATH MODIFIED INODE       a folder: its encoded path, its modification time, and its inode number
  *   F INODE PATH BYTES BLOCKSIZE REPLICATION MODIFIED replicated|encrypted|striped open|closed
  *                               a file: its encoded path, lengths in bytes, and its modification time
  *   B BLOCK STAMP BYTES NUMBER,…|-
@@ -277,7 +277,7 @@ final class Survey {
 
   /**
    * Reports the parity files at or below these paths, each with its attributes, its source, and the replicas of
-   * the blocks of both.
+   * the blocks of both. The source is a file, or the files of a folder.
    * Each path follows the parity root above it. Paths that do not exist are ignored.
    */
   void raided(String[] rootsAndPaths) throws IOException {
@@ -315,8 +315,18 @@ final class Survey {
     tellFileOrFolder(path, status, left);
     String source = path.substring(root.length());
     HdfsFileStatus found = statusOf(source);
-    if (found != null && !found.isDirectory()) {
+    if (found != null && found.isDirectory()) {
+      tellFolder(source, found);
+      listFiles(source, new ArrayDeque<>(), this::tellUnlessFolder);
+    } else if (found != null) {
       tellFileOrFolder(source, found, left);
+    }
+  }
+
+  /** Reports a file in a folder whose files have parity together; ignores folders. */
+  private void tellUnlessFolder(String path, HdfsFileStatus status, Deque<String> left) throws IOException {
+    if (!status.isDirectory()) {
+      tellFileOrFolder(path, status, left);
     }
   }
 
@@ -405,7 +415,7 @@ final class Survey {
   /** Reports a folder, and remembers to list it; or reports a file. */
   private void tellFileOrFolder(String path, HdfsFileStatus status, Deque<String> left) throws IOException {
     if (status.isDirectory()) {
-      lines.add("D " + encoded(path) + " " + status.getModificationTime());
+      tellFolder(path, status);
       left.push(path);
       return;
     }
@@ -419,6 +429,10 @@ final class Survey {
     } else {
       tellFile(path, status, blocks);
     }
+  }
+
+  private void tellFolder(String path, HdfsFileStatus status) {
+    lines.add("D " + encoded(path) + " " + status.getModificationTime() + " " + status.getFileId());
   }
 
   /** Returns the blocks of a file; null if it does not exist any more. */

@@ -67,6 +67,7 @@ class ChangesTest {
 
   /** The calls that changed something. */
   private final List<String> calls = new ArrayList<>();
+  private final List<String> permissions = new ArrayList<>();
 
   /** Carries a call out on a namespace in which inodes above 100 do not exist. */
   private void carryOut(String word, String... words) throws IOException {
@@ -83,11 +84,13 @@ class ChangesTest {
           }
           switch (method.getName()) {
             case "getFileInfo":
-              return status(path.startsWith("/p") ? 8 : 7);
+              return status(path.startsWith("/p") ? 8 : 7, path.endsWith("secret") ? 0600 : 0644);
             case "getBlockLocations":
               return new LocatedBlocks(0, false, List.of(), null, true, null, null);
             case "setOwner":
+              return null;
             case "setPermission":
+              permissions.add(path + " " + arguments[1]);
               return null;
             case "rename2":
               calls.add("rename " + path + " " + arguments[1] + " " + ((Rename[]) arguments[2])[0]);
@@ -99,9 +102,9 @@ class ChangesTest {
         });
   }
 
-  private static HdfsFileStatus status(long inode) {
-    return new HdfsFileStatus.Builder().path(new byte[] {'f'}).perm(FsPermission.getDefault()).owner("o").group("g")
-        .fileId(inode).build();
+  private static HdfsFileStatus status(long inode, int permission) {
+    return new HdfsFileStatus.Builder().path(new byte[] {'f'}).perm(new FsPermission((short) permission)).owner("o")
+        .group("g").fileId(inode).build();
   }
 
   private void assertChanged(String word, String... words) {
@@ -120,6 +123,17 @@ class ChangesTest {
     carryOut("publish", "%2F.reserved%2F.inodes%2F9", "%2Fp%2Ff", "-", "%2Ff", "7");
     String renamed = "rename /.reserved/.inodes/9 /p/f ";
     assertEquals(List.of(renamed + "OVERWRITE", renamed + "NONE"), calls);
+  }
+
+  /** From the parity of a folder and the files that a user may read, the others could be computed. */
+  @Test
+  void parityOfFilesWithDifferentPermissionsIsPrivate() throws IOException {
+    String from = "%2F.reserved%2F.inodes%2F9";
+    carryOut("publish", from, "%2Fp%2Fd", "-", "%2Fd", "7", "%2Fd%2Fa", "%2Fd%2Fb");
+    assertEquals(List.of("/.reserved/.inodes/9 rw-r--r--"), permissions);
+    permissions.clear();
+    carryOut("publish", from, "%2Fp%2Fd", "-", "%2Fd", "7", "%2Fd%2Fa", "%2Fd%2Fsecret");
+    assertEquals(List.of("/.reserved/.inodes/9 rw-------"), permissions);
   }
 
   @Test

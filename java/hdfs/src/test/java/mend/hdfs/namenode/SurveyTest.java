@@ -34,6 +34,7 @@ class SurveyTest {
   private static final DatanodeInfo NODE = new DatanodeInfoBuilder()
       .setNodeID(new DatanodeID("10.0.0.1", "dn1", "uuid-1", 9866, 0, 0, 0))
       .build();
+  private static final String PARITY = "/p/a";
   /** The children of each folder. */
   private static final Map<String, List<HdfsFileStatus>> TREE = Map.of(
       "/a", List.of(folder("secret"), folder("gone"), folder("deleted"), link("link"), file("f")));
@@ -61,6 +62,16 @@ class SurveyTest {
   void refusedPathsAndAttributesAreReported() throws Exception {
     assertTrue(answer("files %2Fa%2Fsecret%2Fx").contains("O %2Fa%2Fsecret%2Fx refused Permission denied: user=mend"));
     assertEquals(List.of("O %2Fa%2Fsecret refused Permission denied: user=mend", "done"), answer("attributes %2Fa%2Fsecret"));
+  }
+
+  /** The parity of a folder is a file, with the folder's path below the parity root. */
+  @Test
+  void theFilesOfAFolderAreReportedWithItsParity() throws Exception {
+    List<String> lines = answer("raided %2Fp\t%2Fp%2Fa");
+    for (String expected : List.of("D %2Fa 0 ", "F 16390 %2Fp%2Fa 1536", "F 16390 %2Fa%2Ff 1536")) {
+      assertTrue(lines.stream().anyMatch(line -> line.startsWith(expected)), expected + ": " + lines);
+    }
+    assertTrue(lines.stream().noneMatch(line -> line.startsWith("D %2Fa%2F")), lines.toString());
   }
 
   /** Returns the lines of an answer without the number of the question. */
@@ -98,6 +109,9 @@ class SurveyTest {
               return listing((String) arguments[0]);
             case "getXAttrs":
             case "listXAttrs":
+              if (arguments[0].equals(PARITY)) {
+                return List.of();
+              }
               throw refused();
             default:
               throw new UnsupportedOperationException(method.getName());
@@ -109,7 +123,7 @@ class SurveyTest {
     if (path.startsWith("/a/secret/")) {
       throw refused();
     }
-    return folder("");
+    return path.equals(PARITY) ? file("a") : folder("");
   }
 
   private static DirectoryListing listing(String path) throws IOException {
