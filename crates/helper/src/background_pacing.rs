@@ -9,6 +9,7 @@
 //! read from the disks at the same time.
 
 mod controller;
+mod delays;
 mod disk_batches;
 mod path_delay;
 mod turns;
@@ -249,7 +250,7 @@ impl JobPacing {
         let now = self.pacing.now();
         let mut state = self.pacing.state();
         let delay = state.least_round_trips.queueing_delay(sample, now);
-        state.controller.handle_delay(delay);
+        state.controller.handle_delay(sample.peer, delay);
         state.step_if_due(self.pacing.has_reads(now), self.pacing.moved_bytes(), now);
     }
 }

@@ -3,10 +3,12 @@
 //! As in LEDBAT (RFC 6817), the rate grows while packets queue for less than a target time, and shrinks while
 //! they queue for longer. LEDBAT sets a window of bytes in flight for each connection. A node has dozens of
 //! background connections, and one packet of each may already exceed the target, so this controller sets one
-//! rate for all of them.
+//! rate for all of them. [`Delays`] has the queueing delay that it reacts to.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use super::delays::Delays;
 use super::turns::LEAST_TURN_BYTES;
 
 /// The queueing delay that background transfers may cause on this node's links. A degraded read passes the
@@ -20,7 +22,7 @@ const MOST_TARGET: Duration = Duration::from_millis(15);
 const STEP: Duration = Duration::from_millis(50);
 /// The relative growth of the rate in a step without any queue. It decreases to 0 at the target, and is
 /// negative above the target.
-const GAIN: f64 = 0.005;
+const GAIN: f64 = 0.02;
 /// A delay counts as at most this many times the target.
 const MOST_TARGETS: f64 = 4.0;
 /// The part of a step's overload that the next step corrects. The overload is the growth of the delay divided
@@ -34,6 +36,9 @@ const MOST_SHRINKING: f64 = 0.3;
 const CLEAR_GROWTH: f64 = 0.05;
 const CLEAR_STEPS: u32 = 20;
 const CLEAR: f64 = 0.25;
+/// The rate is at most so many times the mean rate that the transfers have reached, but not less than `FIRST_RATE`. They
+/// often wait for others, so the rate would otherwise grow far beyond the rate of the link.
+const MOST_OF_MEAN: f64 = 2.0;
 /// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if
 /// background transfers have not moved anything yet.
 const FIRST_PART: f64 = 0.75;
@@ -50,8 +55,6 @@ const MEAN_SECONDS: f64 = 1.0;
 const PEAK_SECONDS: f64 = 600.0;
 /// A rate and a delay are not continued after a longer time without background transfers.
 const STALE: Duration = Duration::from_secs(2);
-/// A delay holds for this number of steps without an observation.
-const HOLDS_STEPS: u32 = 10;
 
 /// The rate of a node's background transfers.
 #[derive(Debug, Default)]
@@ -62,11 +65,9 @@ pub(super) struct Controller {
     mean: f64,
     peak: f64,
     stepped_at: Duration,
-    /// The least delays observed since the last step, and in the step before it.
-    delays: [Option<Duration>; 2],
-    /// The least delay at the last step, and the number of successive steps without an observation.
+    delays: Delays,
+    /// The delay at the last step.
     delay: Option<Duration>,
-    silent_steps: u32,
     /// The number of successive steps with hardly any delay.
     clear_steps: u32,
     /// The number of steps for which the queue may still drain.
@@ -102,11 +103,9 @@ impl Controller {
         self.peak
     }
 
-    /// Handles the queueing delay of one connection. Connections share this node's links, but not the links
-    /// of their other ends, so the least delay of all connections is the one of this node's links.
-    pub(super) fn handle_delay(&mut self, delay: Duration) {
-        let least = self.delays[0].map_or(delay, |least| least.min(delay));
-        self.delays[0] = Some(least);
+    /// Handles the queueing delay of a connection to a peer.
+    pub(super) fn handle_delay(&mut self, peer: IpAddr, delay: Duration) {
+        self.delays.note(peer, delay);
     }
 
     pub(super) fn is_due(&self, now: Duration) -> bool {
@@ -125,7 +124,8 @@ impl Controller {
             Some(rate) => {
                 let change = self.change(overload);
                 let is_wanted = change < 0.0 || seen.has_waited;
-                Some(if is_wanted { (rate * (1.0 + change)).max(self.floor()) } else { rate })
+                let rate = if is_wanted { rate * (1.0 + change) } else { rate };
+                Some(rate.min((MOST_OF_MEAN * self.mean).max(FIRST_RATE)).max(self.floor()))
             }
             None => None,
         };
@@ -155,14 +155,14 @@ impl Controller {
     /// Begins another step's delays. Returns the overload of the link: by which part the arriving bytes
     /// exceeded its rate.
     fn take_delay(&mut self, elapsed: Duration) -> f64 {
+        if elapsed >= STALE {
+            (self.delays, self.delay) = Default::default();
+        }
         let before = self.delay;
-        let observed = self.delays.iter().flatten().min().copied();
-        self.silent_steps = if observed.is_some() { 0 } else { self.silent_steps.saturating_add(1) };
-        self.delay = observed.or(before.filter(|_| self.silent_steps <= HOLDS_STEPS && elapsed < STALE));
-        self.delays = [None, self.delays[0]];
+        self.delay = self.delays.step(self.target());
         let is_clear = self.delay.is_none_or(|delay| delay <= self.target().mul_f64(CLEAR));
         self.clear_steps = if is_clear { self.clear_steps.saturating_add(1) } else { 0 };
-        match before.zip(self.delay).filter(|_| elapsed < STALE) {
+        match before.zip(self.delay) {
             Some((before, now)) => (now.as_secs_f64() - before.as_secs_f64()) / elapsed.as_secs_f64(),
             None => 0.0,
         }

@@ -33,7 +33,7 @@ sockopt_impl!(
 /// The recent round-trip time of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathSample {
-    peer: IpAddr,
+    pub(super) peer: IpAddr,
     round_trip: Duration,
     /// The least round-trip time that the kernel remembers.
     least: Duration,

@@ -124,6 +124,10 @@ fn sender(to: usize, number: usize) -> usize {
     (to + HELPERS - 1 - number % (HELPERS - 1)) % HELPERS
 }
 
+fn address(helper: usize) -> IpAddr {
+    IpAddr::from([10, 0, 0, helper as u8])
+}
+
 impl Helper {
     /// Returns the bytes that repairs may move now in a direction, and counts them.
     fn granted(&mut self, direction: usize, wanted: f64, now: f64) -> f64 {
@@ -416,7 +420,7 @@ impl Network {
             connection.ticks += 1.0;
             if connection.has_sent && self.now >= connection.looked_at + LOOK_SECONDS {
                 let mean = connection.delays / connection.ticks;
-                helper.controller.handle_delay(Duration::from_secs_f64(mean));
+                helper.controller.handle_delay(address(connection.to), Duration::from_secs_f64(mean));
                 (connection.delays, connection.ticks, connection.looked_at) = (0.0, 0.0, self.now);
                 connection.has_sent = false;
             }

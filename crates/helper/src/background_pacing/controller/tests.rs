@@ -3,6 +3,8 @@ use proptest::prelude::*;
 use super::*;
 
 const TICK: f64 = 0.001;
+/// The node at the other end of the link's connections.
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// The queue of a link drops what would wait longer than this.
 const BUFFER_SECONDS: f64 = 0.05;
 
@@ -72,7 +74,7 @@ impl Link {
     fn step_if_due(&mut self, has_reads: bool) {
         let now = Duration::from_secs_f64(self.now);
         if self.controller.is_due(now) {
-            self.controller.handle_delay(Duration::from_secs_f64(self.observed));
+            self.controller.handle_delay(PEER, Duration::from_secs_f64(self.observed));
             let (moved_bytes, has_waited) = (self.sent as u64, self.has_waited);
             self.controller.step(Step { has_reads, has_waited, moved_bytes }, now);
             (self.sent, self.has_waited) = (0.0, false);
@@ -176,8 +178,9 @@ fn a_node_that_has_sent_nothing_yet_starts_slowly_and_grows() {
     let mut controller = Controller::default();
     let first = controller.rate_for_reads();
     assert_eq!(first, FIRST_RATE);
-    for step in 1..=20 {
-        controller.step(Step { has_reads: true, has_waited: true, moved_bytes: 1 }, STEP * step);
+    for step in 1..=60 {
+        let moved_bytes = (controller.rate_for_reads() * STEP.as_secs_f64()) as u64;
+        controller.step(Step { has_reads: true, has_waited: true, moved_bytes }, STEP * step);
     }
     assert!(controller.rate_for_reads() > 2.0 * first);
 }
@@ -205,14 +208,30 @@ fn a_queue_that_others_fill_ends_the_draining() {
 /// On a slow link, some steps pass without an observation.
 #[test]
 fn a_delay_holds_for_a_while() {
-    let mut controller = Controller { peak: 12.5e6, ..Controller::default() };
-    controller.step(Step { has_reads: false, has_waited: false, moved_bytes: 1 << 20 }, STEP);
+    const HOLDS_STEPS: u32 = 10;
+    let mut controller = Controller { peak: 12.5e6, mean: 12.5e6, ..Controller::default() };
+    controller.step(Step { has_reads: false, has_waited: false, moved_bytes: 600_000 }, STEP);
     let first = controller.rate_for_reads();
-    controller.handle_delay(TARGET * 3);
-    let waits = Step { has_reads: true, has_waited: true, moved_bytes: 0 };
+    controller.handle_delay(PEER, TARGET * 3);
+    let waits = Step { has_reads: true, has_waited: true, moved_bytes: 600_000 };
     (2..=HOLDS_STEPS).for_each(|step| controller.step(waits, STEP * step));
     let shrunk = controller.rate_for_reads();
     assert!(shrunk < 0.95 * first, "{shrunk} after {first}");
     (HOLDS_STEPS + 1..40).for_each(|step| controller.step(waits, STEP * step));
     assert!(controller.rate_for_reads() > shrunk);
+}
+
+/// The transfers wait for others most of the time, and for their turns only now and then.
+#[test]
+fn the_rate_stays_near_the_rate_that_is_reached() {
+    let mut link = Link::new(12.5e6, 1e6, 0.05);
+    link.demand = 4e6;
+    link.run(5.0, false);
+    link.run(1.0, true);
+    for _ in 0..200 {
+        link.has_waited = true;
+        link.run(0.05, true);
+    }
+    let rate = link.controller.rate_for_reads();
+    assert!((4e6..8.1e6).contains(&rate), "{rate}");
 }
