@@ -40,7 +40,7 @@ impl Unit {
 /// Returns how a surveyed file is worked on.
 ///
 /// # Errors
-/// The reason for which the file is left as it is.
+/// The reason for leaving the file alone.
 pub fn candidate<'a>(
     unit: &Unit,
     policies: &'a Policies,
@@ -70,7 +70,7 @@ pub fn candidate<'a>(
     Ok(Candidate { codec, policy, goal })
 }
 
-/// Returns why an encoded file is left as it is, if no policy with its codec covers it.
+/// Returns why an encoded file stays unchanged, if no policy with its codec covers it.
 fn without_policy(unit: &Unit) -> String {
     let codec = unit.codec.as_deref().unwrap_or_default();
     match &unit.state {

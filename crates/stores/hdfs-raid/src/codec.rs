@@ -154,7 +154,7 @@ pub fn shortened(code: &CodeSpec, data: usize) -> Result<CodeSpec, ShortenError>
     Ok(name.parse()?)
 }
 
-/// Returns the code of a stripe of which the data blocks at the positions `gone` do not exist any more. There were `data` data
+/// Returns the code of a stripe whose data blocks at the positions `gone` do not exist any more. There were `data` data
 /// blocks.
 ///
 /// The bytes of such a block are not known, unlike those of a block that a short stripe never had. The first parity blocks take

@@ -24,7 +24,7 @@ pub struct Health {
     /// Files with one replica of each block and no valid parity. If there is stale parity, one block with one replica
     /// suffices: HDFS has not made the replicas yet that were asked for when the file was changed.
     pub single: usize,
-    /// Blocks with fewer replicas than their file is to have, beside stale parity.
+    /// Blocks of files with stale parity that have fewer replicas than the file's replication.
     pub lacking: usize,
 }
 

@@ -1,6 +1,6 @@
 //! [`Members`]: the record of the blocks from which the parity of a folder was made.
 //!
-//! The record is an attribute of the parity file. Stripes are those of the record, whatever the files are called now. So a
+//! The record is an attribute of the parity file. Stripes are those of the record, even if files were renamed since. So a
 //! stripe can still be decoded after other files of the folder were deleted, renamed or changed. HDFS never gives the number
 //! of a block to another one, and gives a block a new stamp when its bytes change.
 

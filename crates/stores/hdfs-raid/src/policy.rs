@@ -59,7 +59,7 @@ pub struct RaidPolicy {
     /// The least number of blocks: of the file, or of the folder's files together.
     #[serde(default = "three")]
     pub min_blocks: u64,
-    /// The least length of a file. Codecs over folders have a limit of their own, so that readers know the files.
+    /// The least length of a file. Codecs over folders have a limit of their own, because readers must know the files.
     #[serde(default)]
     min_bytes: Option<ByteSize>,
     /// The replication of encoded files.

@@ -88,7 +88,7 @@ pub enum UnusableParity {
 
 /// Returns the files and folders of a listing that have valid parity by one of these codecs. If a source has valid parity by
 /// several codecs, one with a note counts, or else the first one. If the parity of a folder protects a file, parity of the
-/// file itself does not count, so that no block is in two stripes.
+/// file itself does not count, because a block must not be in two stripes.
 pub fn raided<'a>(listing: &'a Listing, codecs: &'a [Codec]) -> Raided<'a> {
     let (folders, mut unusable) = raided_folders(listing, codecs);
     let covered: BTreeSet<&str> = folders.values().flat_map(FolderParity::covered).collect();
@@ -164,7 +164,7 @@ impl<'a> RaidedSource<'a> {
         Self { path: &folder.path, inode: folder.inode, files, parity, codec, block_bytes, places }
     }
 
-    /// Returns the stripes in order, without those of which no data block exists.
+    /// Returns the stripes in order, without those that have no data block.
     pub fn stripes(&self) -> impl Iterator<Item = RaidedStripe<'a>> + '_ {
         let parities = self.codec.parity_blocks();
         let stripes = self.places.chunks(self.codec.data_blocks()).enumerate();

@@ -102,7 +102,7 @@ fn encoded(files: Vec<File>) -> Listing {
     Listing { notes, ..listing }
 }
 
-/// For each stripe, the numbers of the data blocks, and the positions of those that are gone.
+/// For each stripe, the numbers of the data blocks, and the positions of those that do not exist any more.
 type Stripes = Vec<(Vec<i64>, Vec<usize>)>;
 
 /// Returns the stripes, and why the parity does not protect everything.
@@ -135,7 +135,7 @@ fn stripes_run_over_the_files_of_a_folder() {
     assert_eq!((stripes[1].parity_start, stripes[1].block_bytes), (2 * BLOCK, BLOCK));
 }
 
-/// A stripe never counts a block that is not exactly the one of which its parity knows.
+/// A stripe never counts a block that differs from the one in the record of its parity.
 #[test]
 fn changes_of_files_leave_the_stripes_of_the_others() {
     type Change = fn(&mut Listing);

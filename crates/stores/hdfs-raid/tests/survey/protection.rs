@@ -131,7 +131,7 @@ fn the_bytes_of_parity_are_counted_once() {
         let total: u64 = survey.units.iter().map(|unit| unit.stored).sum();
         assert_eq!(total, other.bytes + bytes + parity_bytes);
         assert_eq!(parity_state(&survey, PARITY), ParityState::Renamed(1));
-        // The renamed file is not listed. Its parity is counted by itself.
+        // The renamed file is not listed. Its parity is counted separately.
         let survey = noted(&listing(vec![other.clone(), parity.clone()]), note, &[1]);
         assert_eq!(
             (unit(&survey, "/large/f").stored, unit(&survey, PARITY).stored),

@@ -44,7 +44,7 @@ use crate::listing::{FileRef, Range, Reservation};
 const ATTEMPTS: usize = 2;
 /// The longest wait for the repair of a stripe. It ends before the hard limit of HDFS's leases (20 min).
 const REPAIR_LIMIT: Duration = Duration::from_secs(1000);
-/// The coordinator cancels a repair whose end nobody has waited for this long.
+/// The coordinator cancels a repair after this time without a request for its state.
 const LEASE: Duration = Duration::from_secs(60);
 /// The interval between checks whether all helpers of a repair are still connected.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

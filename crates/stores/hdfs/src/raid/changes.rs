@@ -197,7 +197,7 @@ fn replicate(facts: &Facts, path: &str, replication: u16, until_ms: u64) -> Resu
 }
 
 /// Returns the call that sets the replication of a file. Another file may be at its path meanwhile. The replication of this
-/// one is raised whatever it contains, and lowered only if it and its parity have the same blocks.
+/// one is raised regardless of its contents, and lowered only if it and its parity have the same blocks.
 fn replicate_file(facts: &Facts, file: &File, replication: u16, until_ms: u64) -> String {
     let begin = format!("replicate {}\t{replication}\t{until_ms}", encoded(&file.path));
     if replication >= file.replication {

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 const MOST: usize = 65_536;
 
 /// The proven stripes, by the fingerprints of their blocks. A new proof displaces the oldest one if there are too many: of
-/// files that were deleted or changed before their parity was used, nobody asks for the proof.
+/// files that were deleted or changed before their parity was used, no caller asks for the proof.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
     proven: BTreeSet<String>,

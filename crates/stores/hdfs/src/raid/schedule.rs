@@ -169,7 +169,7 @@ pub(crate) struct Failure {
     pub urgency: Urgency,
     /// Why the attempt has failed.
     pub why: String,
-    /// The time for which all attempts have failed.
+    /// How long all attempts have failed.
     pub for_ms: u64,
 }
 
@@ -180,7 +180,7 @@ pub(crate) struct Wait {
     pub path: String,
     /// The event.
     pub why: Pause,
-    /// The time for which it has waited.
+    /// How long it has waited.
     pub for_ms: u64,
 }
 

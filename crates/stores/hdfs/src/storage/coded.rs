@@ -302,12 +302,12 @@ pub(super) fn homes(blocks: &[&Block]) -> Vec<(u8, NodeIndex)> {
 /// The codec of a stripe, its number of data blocks, and those of them that do not exist any more.
 type Shape = (String, usize, Vec<usize>);
 
-/// The codes of stripes by their shapes, so that each is computed once.
+/// The codes of stripes by their shapes, to compute each of them once.
 #[derive(Default)]
 pub(super) struct ShortCodes(BTreeMap<Shape, Result<Arc<CodeSpec>, ShortenError>>);
 
 impl ShortCodes {
-    /// Returns the code of a stripe with this many data blocks, of which those at the positions `gone` do not exist any
+    /// Returns the code of a stripe with this many data blocks, whose blocks at the positions `gone` do not exist any
     /// more.
     pub fn get(&mut self, codec: &Codec, data: usize, gone: &[usize]) -> Result<Arc<CodeSpec>, ShortenError> {
         let code = self.0.entry((codec.name.clone(), data, gone.to_vec()));

@@ -55,7 +55,7 @@ pub struct EncodingSettings {
     pub files_at_once: usize,
     /// The time between two listings of the policies' folders.
     pub interval: Duration,
-    /// A number that identifies the cluster, by which a coordinator knows the drafts of those before it.
+    /// A number that identifies the cluster, and shows a coordinator the drafts of its predecessors.
     pub owner: u64,
 }
 

@@ -30,7 +30,7 @@ const OF_PREDECESSOR: u8 = SAME_FILE | SAME_CODE | SAME_TIME | NEXT;
 /// The number and the generation stamp of a block.
 type Name = (u64, u64);
 
-/// A stripe of one file with exactly one healthy replica of each block, of which at most the last data block is short.
+/// A stripe of one file with exactly one healthy replica of each block, where at most the last data block is short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlainRaid {
     /// The number of the code in the table of codes.

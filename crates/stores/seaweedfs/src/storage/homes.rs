@@ -3,7 +3,7 @@
 //!
 //! There is one record per volume, rewritten when a location changes. A record applies only to the encodings
 //! that it names, and only to shards that no server lists. It names one encoding; if it is unknown which one is
-//! current, it names all, so that a restart does not decide between them. Until the volume is listed, it makes no
+//! current, it names all, because a restart must not decide between them. Until the volume is listed, it makes no
 //! stripe, since the volume may have been deleted meanwhile. But if the servers of most of its shards are down, the
 //! state of the volume is reported as unknown, until an operator abandons the encoding.
 

@@ -191,7 +191,7 @@ fn told_folder(first: &str, holder: &str) -> String {
     text
 }
 
-/// The first file of the folder is deleted while the only block of the second one is lost. What was in the first file is not
+/// The first file of the folder is deleted while the only block of the second one is lost. The contents of the first file are not
 /// known any more, so a parity block takes its place in the code.
 #[test]
 fn lost_blocks_of_a_folder_are_claimed_also_after_another_file_was_deleted() {
