@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use repair::{BlockId, StripeId};
 use serde_json::json;
@@ -71,7 +72,14 @@ async fn a_store_reaches_the_helpers_through_its_coordinator() {
     let (code, described) = running.http(&admin, "GET", "/v1/stripes/group", "").await;
     assert_eq!((code, described["code"].as_str()), (200, Some("xor-3-2")), "{described}");
     let homes = serde_json::from_value(json!({ "1": "h1" })).expect("an index with a helper");
-    let intact = Rebuild { stripe: stripe("h1").stripe, homes, scheme: None };
+    let intact = Rebuild {
+        stripe: stripe("h1").stripe,
+        homes,
+        scheme: None,
+        is_background: true,
+        lease: Duration::from_secs(60),
+        one_first: false,
+    };
     let refused = rebuilder.begin(&intact).await.expect_err("this block is not lost");
     assert!(
         matches!(&refused, RebuildError::Refused(why) if why.contains("foreign-1 is not lost")),

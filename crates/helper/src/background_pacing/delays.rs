@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn full_links_of_half_of_the_peers_count_as_the_target() {
-        assert_eq!(after(&[&[0, 0, 30, 40]; 20]), Some(TARGET));
-        assert_eq!(after(&[&[0, 0, 0, 40]; 20]), Some(TARGET / 2));
+        assert_eq!(after(&[&[0, 0, 30, 40][..]; 20]), Some(TARGET));
+        assert_eq!(after(&[&[0, 0, 0, 40][..]; 20]), Some(TARGET / 2));
     }
 
     #[test]

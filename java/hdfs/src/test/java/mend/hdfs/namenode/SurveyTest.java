@@ -90,7 +90,8 @@ class SurveyTest {
       }
     };
     ByteArrayOutputStream output = new ByteArrayOutputStream();
-    Answers answers = new Answers(new PrintStream(output, true, StandardCharsets.UTF_8), null, null);
+    PrintStream printed = new PrintStream(output, true, StandardCharsets.UTF_8);
+    Answers answers = new Answers(printed, null, ActiveNameNode.of(conf));
     answers.answer(Question.of("7 " + question), files, conf);
     return output.toString(StandardCharsets.UTF_8).lines().map(line -> line.substring(2)).collect(Collectors.toList());
   }
