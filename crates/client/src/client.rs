@@ -166,11 +166,6 @@ impl Client {
         self.http().ask::<GetFile>(name.to_owned()).await
     }
 
-    /// Returns the error for a response that parses but cannot be correct.
-    pub(crate) fn unreadable(&self, error: &impl ToString) -> ClientError {
-        self.inner.http.protocol(error.to_string())
-    }
-
     /// Removes a file.
     ///
     /// # Errors

@@ -187,7 +187,7 @@ impl Client {
     /// [`ClientError`] if the file does not exist or is shorter than the range.
     pub async fn find(&self, name: &str, range: ByteRange) -> Result<Found, ClientError> {
         let layout = self.file(name).await?;
-        layout::check(&layout).map_err(|bad| self.unreadable(&bad))?;
+        layout::check(&layout).map_err(|bad| self.http().protocol(bad))?;
         let wanted = range.within(name, layout.file.bytes)?;
         Ok(Found { layout: Arc::new(layout), range, wanted })
     }
@@ -241,12 +241,12 @@ impl Client {
     /// [`ClientError`] if the stripe or the block does not exist.
     pub async fn find_block(&self, stripe: &str, index: u16) -> Result<FoundBlock, ClientError> {
         let mut view = self.stripe(stripe).await?;
-        let code: CodeSpec = view.code.parse().map_err(|bad: SpecError| self.unreadable(&bad))?;
+        let code: CodeSpec = view.code.parse().map_err(|bad: SpecError| self.http().protocol(bad))?;
         let sub_blocks =
-            code.sub_blocks().try_into().map_err(|bad: TryFromIntError| self.unreadable(&bad))?;
+            code.sub_blocks().try_into().map_err(|bad: TryFromIntError| self.http().protocol(bad))?;
         let chunk_bytes = view.chunk_bytes.unwrap_or(view.block_bytes);
         let chunking =
-            Chunking::new(view.block_bytes, chunk_bytes, sub_blocks).map_err(|bad| self.unreadable(&bad))?;
+            Chunking::new(view.block_bytes, chunk_bytes, sub_blocks).map_err(|bad| self.http().protocol(bad))?;
         let Some(place) = view.blocks.iter().position(|block| block.index == index) else {
             return Err(ClientError::NoBlock { stripe: view.stripe, index, blocks: view.blocks.len() });
         };

@@ -36,10 +36,12 @@ const READS_LAST: Duration = Duration::from_secs(1);
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 const MOST_WAIT: Duration = Duration::from_millis(50);
 
-/// The rate of receiving, relative to the rate of sending. At equal rates, a receiver would often hold back bytes
-/// that have arrived. The kernel then delays acknowledgements, which looks like a queue to the sender.
-const RECEIVE_HEADROOM: f64 = 1.5;
-const HEADROOM: [f64; 2] = [1.0, RECEIVE_HEADROOM];
+/// The rates of sending and of receiving, relative to the controller's rate. Receiving is paced only while this node's
+/// links have a queue: bytes that have arrived and are not read yet are acknowledged late, which looks like a queue to the
+/// sender.
+const HEADROOM: [f64; 2] = [1.0, 1.5];
+/// The index of the turns of receiving.
+const RECEIVING: usize = 1;
 /// The time in which background transfers send the bytes that one connection keeps in the kernel, and the
 /// bounds of this number of bytes. They are few, because dozens of connections have such bytes, and all of
 /// them leave before the pacing takes effect.
@@ -206,6 +208,12 @@ impl JobPacing {
         let mut state = self.pacing.state();
         state.step_if_due(true, self.pacing.moved_bytes(), now);
         let rate = state.controller.rate_for_reads() * HEADROOM[direction];
+        if direction == RECEIVING && !state.controller.has_queue() {
+            drop(state);
+            self.turns[direction] = None;
+            self.end_wait(direction, now);
+            return Ok(usize::MAX);
+        }
         let turns = &mut state.turns[direction];
         turns.set_rate(rate, now);
         let turn = self.turns[direction].get_or_insert_with(|| turns.reserve());
@@ -264,7 +272,7 @@ fn unsent_bytes(peak: f64) -> f64 {
 fn direction(meter: Meter) -> Option<usize> {
     match meter {
         Meter::Up => Some(0),
-        Meter::Down => Some(1),
+        Meter::Down => Some(RECEIVING),
         Meter::Disk => None,
     }
 }
@@ -274,6 +282,25 @@ mod tests {
     use super::*;
 
     const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// Has the controller observe a long queue on this node's links.
+    fn fill_own_links(pacing: &BackgroundPacing, now: Duration) {
+        let controller = &mut pacing.state().controller;
+        controller.handle_delay(std::net::Ipv4Addr::LOCALHOST.into(), 50 * MILLISECOND);
+        controller.step(controller::Step { has_reads: true, has_waited: false, moved_bytes: 0 }, now);
+    }
+
+    #[test]
+    fn receiving_is_paced_only_while_the_own_links_have_a_queue() {
+        let pacing = BackgroundPacing::new(Traffic::default());
+        let mut repair = pacing.for_plan(Class::Repair, &AtRisk::default());
+        let _read = pacing.for_plan(Class::Read, &AtRisk::default());
+        let now = pacing.now();
+        assert_eq!(repair.ask_at(Meter::Down, now), Ok(usize::MAX));
+        assert!(repair.ask_at(Meter::Up, now).is_ok_and(|granted| granted < 1 << 20));
+        fill_own_links(&pacing, now);
+        assert!(repair.ask_at(Meter::Down, now).is_ok_and(|granted| granted < 1 << 20));
+    }
 
     #[test]
     fn only_background_transfers_are_paced_and_only_during_reads() {
@@ -285,6 +312,7 @@ mod tests {
         let mut read = pacing.for_plan(Class::Read, &AtRisk::default());
         assert!(repair.is_paced() && !read.is_paced());
         let now = pacing.now();
+        fill_own_links(&pacing, now);
         for meter in [Meter::Up, Meter::Down] {
             let granted = repair.ask_at(meter, now).unwrap();
             assert!(granted < 1 << 20, "{granted}");
@@ -320,13 +348,13 @@ mod tests {
         let mut repair = pacing.for_plan(Class::Repair, &AtRisk::default());
         let _read = pacing.for_plan(Class::Read, &AtRisk::default());
         let now = pacing.now();
-        let granted = repair.ask_at(Meter::Down, now).unwrap();
-        repair.spend(Meter::Down, granted);
+        let granted = repair.ask_at(Meter::Up, now).unwrap();
+        repair.spend(Meter::Up, granted);
         assert_eq!(traffic.held_back(), Duration::ZERO);
         for waited in [0, 1] {
-            assert!(repair.ask_at(Meter::Down, now + waited * MILLISECOND).is_err());
+            assert!(repair.ask_at(Meter::Up, now + waited * MILLISECOND).is_err());
         }
-        assert!(repair.ask_at(Meter::Down, now + 500 * MILLISECOND).is_ok());
+        assert!(repair.ask_at(Meter::Up, now + 500 * MILLISECOND).is_ok());
         assert!(traffic.held_back().abs_diff(500 * MILLISECOND) < MILLISECOND, "{:?}", traffic.held_back());
     }
 
@@ -360,15 +388,15 @@ mod tests {
         let mut moved = [0, 0];
         for now in (0..900).map(|ms| ms * MILLISECOND) {
             for (job, moved) in jobs.iter_mut().zip(&mut moved) {
-                if let Ok(bytes) = job.ask_at(Meter::Down, now) {
-                    job.spend(Meter::Down, bytes);
+                if let Ok(bytes) = job.ask_at(Meter::Up, now) {
+                    job.spend(Meter::Up, bytes);
                     *moved += bytes;
                 }
             }
         }
         let [first, second] = moved;
         assert!(first.abs_diff(second) <= first / 10, "{first} and {second}");
-        let rate = pacing.state().controller.rate_for_reads() * RECEIVE_HEADROOM;
+        let rate = pacing.state().controller.rate_for_reads();
         assert!((first + second) as f64 <= rate, "{first} and {second} in 0.9 s, at most at {rate} a second");
     }
 }

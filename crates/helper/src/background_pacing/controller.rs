@@ -22,7 +22,7 @@ const MOST_TARGET: Duration = Duration::from_millis(15);
 const STEP: Duration = Duration::from_millis(50);
 /// The relative growth of the rate in a step without any queue. It decreases to 0 at the target, and is
 /// negative above the target.
-const GAIN: f64 = 0.02;
+const GAIN: f64 = 0.01;
 /// A delay counts as at most this many times the target.
 const MOST_TARGETS: f64 = 4.0;
 /// The part of a step's overload that the next step corrects. The overload is the growth of the delay divided
@@ -38,7 +38,7 @@ const CLEAR_STEPS: u32 = 20;
 const CLEAR: f64 = 0.25;
 /// The rate is at most so many times the mean rate that the transfers have reached, but not less than `FIRST_RATE`. They
 /// often wait for others, so the rate would otherwise grow far beyond the rate of the link.
-const MOST_OF_MEAN: f64 = 2.0;
+const MOST_OF_MEAN: f64 = 3.0;
 /// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if
 /// background transfers have not moved anything yet.
 const FIRST_PART: f64 = 0.75;
@@ -66,7 +66,8 @@ pub(super) struct Controller {
     peak: f64,
     stepped_at: Duration,
     delays: Delays,
-    /// The delay at the last step.
+    /// The delay of this node's links, and the one that background transfers cause on all links, at the last step.
+    own_delay: Option<Duration>,
     delay: Option<Duration>,
     /// The number of successive steps with hardly any delay.
     clear_steps: u32,
@@ -96,6 +97,11 @@ impl Controller {
         self.draining_steps = if is_congested { DRAINING_STEPS } else { 0 };
         (self.rate, self.clear_steps) = (Some(rate), CLEAR_STEPS);
         rate
+    }
+
+    /// Whether the links of this node have a queue, so that receiving is paced as well.
+    pub(super) fn has_queue(&self) -> bool {
+        self.own_delay.is_some_and(|delay| delay > self.target())
     }
 
     /// Returns the highest mean rate seen, in bytes per second; 0 if background transfers have not moved anything.
@@ -159,7 +165,8 @@ impl Controller {
             (self.delays, self.delay) = Default::default();
         }
         let before = self.delay;
-        self.delay = self.delays.step(self.target());
+        (self.own_delay, self.delay) = (self.delays.own(), self.delays.of_all(self.target()));
+        self.delays.step();
         let is_clear = self.delay.is_none_or(|delay| delay <= self.target().mul_f64(CLEAR));
         self.clear_steps = if is_clear { self.clear_steps.saturating_add(1) } else { 0 };
         match before.zip(self.delay) {

@@ -35,13 +35,21 @@ impl Delays {
         *least = delay.min(*least);
     }
 
-    /// Begins another step, and returns the delay for this target; `None` without any observation in the last steps.
-    pub(super) fn step(&mut self, target: Duration) -> Option<Duration> {
-        let own = self.steps.iter().take(OWN_STEPS).flat_map(BTreeMap::values).min().copied();
-        let delay = own.max(self.mean_of_peers(target.mul_f64(MOST_TARGETS)));
+    /// Begins another step.
+    pub(super) fn step(&mut self) {
         self.steps.push_front(BTreeMap::new());
         self.steps.truncate(PEER_STEPS);
-        delay
+    }
+
+    /// Returns the delay of this node's links; `None` without any observation in the last steps.
+    pub(super) fn own(&self) -> Option<Duration> {
+        self.steps.iter().take(OWN_STEPS).flat_map(BTreeMap::values).min().copied()
+    }
+
+    /// Returns the delay that background transfers cause, on this node's links or on those of peers, for this target;
+    /// `None` without any observation in the last steps.
+    pub(super) fn of_all(&self, target: Duration) -> Option<Duration> {
+        self.own().max(self.mean_of_peers(target.mul_f64(MOST_TARGETS)))
     }
 
     /// Returns the mean over all peers of the least delay, each at most `most`.
@@ -76,7 +84,8 @@ mod tests {
         let mut last = None;
         for step in steps {
             (1..).zip(*step).for_each(|(number, &delay)| delays.note(peer(number), milliseconds(delay)));
-            last = delays.step(TARGET);
+            last = delays.of_all(TARGET);
+            delays.step();
         }
         last
     }

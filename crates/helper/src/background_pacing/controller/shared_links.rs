@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::background_pacing::turns::{Turn, Turns};
-use crate::background_pacing::{HEADROOM, unsent_bytes};
+use crate::background_pacing::{HEADROOM, RECEIVING, unsent_bytes};
 
 const TICK: f64 = 0.0005;
 /// The queue of a link has room for the bytes of this time.
@@ -131,7 +131,7 @@ fn address(helper: usize) -> IpAddr {
 impl Helper {
     /// Returns the bytes that repairs may move now in a direction, and counts them.
     fn granted(&mut self, direction: usize, wanted: f64, now: f64) -> f64 {
-        let bytes = if now >= self.reads_until {
+        let bytes = if now >= self.reads_until || (direction == RECEIVING && !self.controller.has_queue()) {
             self.turn[direction] = None;
             wanted
         } else {
