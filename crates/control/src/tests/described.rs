@@ -262,6 +262,26 @@ fn a_repair_is_cancelled_once_its_client_is_gone_for_the_time_of_its_lease() {
     assert_eq!(state(&mut cluster), "cancelled");
 }
 
+/// The process was stopped for longer than the lease, so no client could ask.
+#[test]
+fn a_repair_whose_coordinator_stood_still_is_not_abandoned() {
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
+    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let leased = RepairRequest { lease_ms: Some(20_000), ..homes(&[(1, "h6")]) };
+    let repair = cluster.repair(leased).repair;
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.frozen.clear();
+    cluster.play();
+    cluster.wait(Duration::from_secs(1));
+    cluster.now += Duration::from_secs(60);
+    cluster.wait(Duration::from_secs(15));
+    let state = |cluster: &mut TestCluster| cluster.ask(RepairCommand::List).unwrap()[0].state.name();
+    assert_eq!(state(&mut cluster), "paused");
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(state(&mut cluster), "cancelled");
+}
+
 /// Returns a described stripe as a store lists it, with its blocks on these helpers.
 fn listed(given: &GivenStripe, helpers: &[NodeId]) -> StripeRecord {
     let block = |(given, home): (&GivenBlock, &NodeId)| BlockRecord {

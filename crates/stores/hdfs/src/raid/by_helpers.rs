@@ -24,7 +24,9 @@ use std::time::Duration;
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use codes::{BlockIndex, CodeSpec};
-use hdfs_raid::{Block, Extent, Facts, Fingerprint, Layout, MarkedFile, Member, NewBlock, Note, Refusal, Trouble};
+use hdfs_raid::{
+    Block, Extent, Facts, Fingerprint, Layout, MarkedFile, Member, NewBlock, Note, Refusal, Trouble,
+};
 use repair::StripeId;
 use store_api::{DescribedBlock, DescribedStripe, LateRebuilder, Rebuild, RebuildError, Rebuilder, Rebuilt};
 use tokio::time::Instant;
