@@ -116,6 +116,11 @@ impl Queue {
         self.by_id.get(&id).is_some_and(|repair| repair.order.priority == Priority::Background)
     }
 
+    /// Whether no data depends on the blocks of a repair yet: a plug-in has them made in the background.
+    pub(crate) fn makes_new_blocks(&self, id: u64) -> bool {
+        self.is_background(id) && self.by_id[&id].order.given.is_some()
+    }
+
     /// Whether any open repair rebuilds lost blocks of listed stripes and is not paused.
     pub(crate) fn rebuilds(&self, is_listed: impl Fn(&StripeId) -> bool) -> bool {
         let concerns = |target: &Target| match target {

@@ -221,6 +221,20 @@ fn a_repair_in_the_background_is_never_urgent() {
     assert!(refused(&mut cluster, unknown).contains("the priorities are normal and background"));
 }
 
+/// Files depend on its blocks, and no automatic repair begins beside the running job.
+#[test]
+fn a_repair_of_a_file_in_the_background_is_urgent_once_its_stripe_is_at_risk() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
+    cluster.kill(&home(&file, 1));
+    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let (stripe, priority) = (Some(file.layout[0].stripe.stripe.clone()), Some("background".to_owned()));
+    cluster.repair(RepairRequest { stripe, priority, ..RepairRequest::default() });
+    let running = cluster.core().jobs.running.values().next().expect("it has begun");
+    assert!(running.job.is_at_risk());
+}
+
 #[test]
 fn one_block_is_rebuilt_first_as_a_spare_for_the_check_of_the_others() {
     for (one_first, parity) in [(false, ParityOutcome::NoSpareBlock), (true, ParityOutcome::Holds)] {
