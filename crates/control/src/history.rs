@@ -23,7 +23,7 @@ const KEPT_FREQUENT_BYTES: usize = KEPT_BYTES / 4;
 /// A helper that was lost this often, each time within [`FLAPPING_MS`] of the time before, is lost again and again.
 const FLAPPING_LOSSES: u64 = 3;
 pub(crate) const FLAPPING_MS: u64 = 3_600_000;
-/// The most bytes of a text from a client that are recorded.
+/// The most bytes of a text from a client or a store that are recorded.
 const MOST_TEXT_BYTES: usize = 4096;
 /// The prefix of the record keys of entries; the entry's number follows.
 const PREFIX: &str = "history/";
@@ -189,6 +189,7 @@ pub(crate) fn worked(work: FileWork) -> HistoryEvent {
         store_api::FileWorkKind::Adjust => FileWorkKind::Adjust,
         store_api::FileWorkKind::Undo => FileWorkKind::Undo,
     };
+    let (file, failure) = (bounded(file), failure.map(bounded));
     HistoryEvent::FileWorked { file, work, bytes, took_ms, by, failure }
 }
 
@@ -199,7 +200,7 @@ pub(crate) fn reported(report: FileWorkReport, member: &str) -> HistoryEvent {
     HistoryEvent::FileWorked { file, work, bytes, took_ms, by: format!("a command of {member}"), failure }
 }
 
-/// Returns the beginning of a text that a client has sent, if it is long.
+/// Returns the beginning of a text, if it is long.
 fn bounded(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MOST_TEXT_BYTES));
     text
