@@ -1,8 +1,9 @@
 //! The history: the latest events, recorded across restarts.
 //!
 //! The size of all entries is limited, and that of some kinds of entries even more: there may be one for each of many
-//! thousand files on which the store works, and several for each stripe whose automatic repairs fail again and again. If a helper is lost and returns again and again, one entry stands for all of
-//! these events, so that they do not displace the others.
+//! thousand files on which the store works, and several for each stripe whose automatic repairs fail again and again.
+//! If a helper is lost and returns again and again, one entry stands for all of these events, so that they do not
+//! displace the others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
