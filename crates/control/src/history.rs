@@ -1,10 +1,11 @@
 //! The history: the latest events, recorded across restarts.
 //!
-//! The size of all entries is limited, and that of entries about files on which the store works even more: there may be
-//! one for each of many thousand files. If a helper is lost and returns again and again, one entry stands for all of
-//! these events, so that they do not displace the others.
+//! The size of all entries is limited, and that of some kinds of entries even more: there may be one for each of many
+//! thousand files on which the store works, and several for each stripe whose automatic repairs fail again and again.
+//! If a helper is lost and returns again and again, one entry stands for all of these events, so that they do not
+//! displace the others.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::Value;
 use store_api::FileWork;
@@ -18,12 +19,12 @@ use crate::totals::Totals;
 
 /// The maximum size of all entries together, in bytes of JSON.
 pub(crate) const KEPT_BYTES: usize = 4 << 20;
-/// The maximum size of the entries about the store's work on files.
-pub(crate) const KEPT_FILE_BYTES: usize = KEPT_BYTES / 4;
+/// The maximum size of the entries of a frequent kind.
+const KEPT_FREQUENT_BYTES: usize = KEPT_BYTES / 4;
 /// A helper that was lost this often, each time within [`FLAPPING_MS`] of the time before, is lost again and again.
 const FLAPPING_LOSSES: u64 = 3;
 pub(crate) const FLAPPING_MS: u64 = 3_600_000;
-/// The most bytes of a text from a client that are recorded.
+/// The most bytes of a text from a client or a store that are recorded.
 const MOST_TEXT_BYTES: usize = 4096;
 /// The prefix of the record keys of entries; the entry's number follows.
 const PREFIX: &str = "history/";
@@ -33,9 +34,20 @@ const PREFIX: &str = "history/";
 pub(crate) struct History {
     pub(crate) entries: VecDeque<HistoryEntry>,
     bytes: usize,
-    /// The part of `bytes` of entries about the store's work on files.
-    file_bytes: usize,
+    /// The parts of `bytes` of frequent entries, by their kinds.
+    frequent_bytes: BTreeMap<Frequent, usize>,
     pub(crate) totals: Totals,
+}
+
+/// The kinds of entries of which there may be very many. Entries of a kind displace only each other once they take
+/// [`KEPT_FREQUENT_BYTES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Frequent {
+    /// The store's work on a file has ended.
+    FileWork,
+    /// The automatic repair of a single stripe was queued or has failed. Failing and refused repairs are repeated without
+    /// end.
+    StripeRepair,
 }
 
 impl History {
@@ -55,15 +67,15 @@ impl History {
     fn add(&mut self, entry: HistoryEntry) {
         let bytes = size_of(&entry);
         self.bytes += bytes;
-        self.file_bytes += if is_file_work(&entry) { bytes } else { 0 };
+        if let Some(kind) = Frequent::of(&entry) {
+            *self.frequent_bytes.entry(kind).or_default() += bytes;
+        }
         self.entries.push_back(entry);
     }
 
     /// Removes the oldest entries until the sizes are within their limits.
     fn shorten(&mut self, out: &mut Out) {
-        while self.file_bytes > KEPT_FILE_BYTES
-            && let Some(oldest) = self.entries.iter().position(is_file_work)
-        {
+        while let Some(oldest) = self.displaced() {
             self.drop_entry(oldest, out);
         }
         while self.bytes > KEPT_BYTES && !self.entries.is_empty() {
@@ -71,11 +83,19 @@ impl History {
         }
     }
 
+    /// Returns the position of the oldest entry of a kind whose entries take too many bytes.
+    fn displaced(&self) -> Option<usize> {
+        let (kind, _) = self.frequent_bytes.iter().find(|(_, bytes)| **bytes > KEPT_FREQUENT_BYTES)?;
+        self.entries.iter().position(|entry| Frequent::of(entry) == Some(*kind))
+    }
+
     fn drop_entry(&mut self, at: usize, out: &mut Out) {
         let Some(entry) = self.entries.remove(at) else { return };
         let bytes = size_of(&entry);
         self.bytes -= bytes;
-        self.file_bytes -= if is_file_work(&entry) { bytes } else { 0 };
+        if let Some(kind) = Frequent::of(&entry) {
+            *self.frequent_bytes.entry(kind).or_default() -= bytes;
+        }
         out.forget_record(key(entry.number));
     }
 
@@ -170,6 +190,7 @@ pub(crate) fn worked(work: FileWork) -> HistoryEvent {
         store_api::FileWorkKind::Adjust => FileWorkKind::Adjust,
         store_api::FileWorkKind::Undo => FileWorkKind::Undo,
     };
+    let (file, failure) = (bounded(file), failure.map(bounded));
     HistoryEvent::FileWorked { file, work, bytes, took_ms, by, failure }
 }
 
@@ -180,14 +201,28 @@ pub(crate) fn reported(report: FileWorkReport, member: &str) -> HistoryEvent {
     HistoryEvent::FileWorked { file, work, bytes, took_ms, by: format!("a command of {member}"), failure }
 }
 
-/// Returns the beginning of a text that a client has sent, if it is long.
+/// Returns the beginning of a text, if it is long.
 fn bounded(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(MOST_TEXT_BYTES));
     text
 }
 
-fn is_file_work(entry: &HistoryEntry) -> bool {
-    matches!(entry.what, HistoryEvent::FileWorked { .. })
+impl Frequent {
+    fn of(entry: &HistoryEntry) -> Option<Self> {
+        match &entry.what {
+            HistoryEvent::FileWorked { .. } => Some(Self::FileWork),
+            HistoryEvent::RepairBegun { by_itself: true, target, .. } => Self::of_repair(target),
+            HistoryEvent::RepairEnded { by_itself: true, target, state: RepairState::Failed, .. } => {
+                Self::of_repair(target)
+            }
+            _ => None,
+        }
+    }
+
+    fn of_repair(target: &str) -> Option<Self> {
+        let is_single = target.starts_with("stripe ") || target.starts_with("block ");
+        is_single.then_some(Self::StripeRepair)
+    }
 }
 
 /// Returns the size of an entry's record.
@@ -261,8 +296,6 @@ fn key(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use rand::SeedableRng as _;
     use rand::rngs::StdRng;
 
@@ -308,10 +341,35 @@ mod tests {
         let newest = history.entries.back().expect("an entry");
         assert!(matches!(&newest.what, HistoryEvent::FileWorked { file, .. } if file == "/warehouse/19999"));
         let bytes: usize = history.entries.iter().map(size_of).sum();
-        assert_eq!((bytes, history.file_bytes), (history.bytes, bytes - size_of(oldest)));
-        assert!((KEPT_FILE_BYTES / 2..=KEPT_FILE_BYTES).contains(&history.file_bytes));
+        let file_bytes = history.frequent_bytes[&Frequent::FileWork];
+        assert_eq!((bytes, file_bytes), (history.bytes, bytes - size_of(oldest)));
+        assert!((KEPT_FREQUENT_BYTES / 2..=KEPT_FREQUENT_BYTES).contains(&file_bytes));
         let encoded = history.totals.file_works[&FileWorkKind::Encode];
         assert_eq!((encoded.done, encoded.failed, encoded.bytes), (10_000, 10_000, 10_000 << 30));
+    }
+
+    /// The store refuses the repairs of many stripes, or they fail, for days.
+    #[test]
+    fn automatic_repairs_that_fail_displace_only_each_other() {
+        let (mut out, mut history) = (Out::new(StdRng::seed_from_u64(1), 0..0), History::default());
+        out.note(HistoryEvent::NodeAdded { node: "h1".to_owned() });
+        out.note(ended(0, "node h2", RepairState::Failed).what);
+        for repair in 1..20_000 {
+            let target = format!("stripe f.{repair}");
+            let mut end = ended(repair, &target, RepairState::Failed).what;
+            if let HistoryEvent::RepairEnded { by_itself, .. } = &mut end {
+                *by_itself = true;
+            }
+            out.note(HistoryEvent::RepairBegun { repair, target, by_itself: true });
+            out.note(end);
+        }
+        history.take(7, &mut out);
+        let bytes = history.frequent_bytes[&Frequent::StripeRepair];
+        assert!((KEPT_FREQUENT_BYTES / 2..=KEPT_FREQUENT_BYTES).contains(&bytes), "{bytes}");
+        let oldest: Vec<u64> = history.entries.iter().take(2).map(|entry| entry.number).collect();
+        assert_eq!(oldest, [1, 2], "other entries stay");
+        let newest = history.entries.back().expect("an entry");
+        assert!(matches!(newest.what, HistoryEvent::RepairEnded { repair: 19_999, .. }), "{newest:?}");
     }
 
     /// Parity that helpers make for a file is a repair, too. Its end must not hide that the repair of lost blocks failed,

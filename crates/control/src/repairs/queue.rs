@@ -97,6 +97,11 @@ impl Queue {
         self.by_id.get_mut(&id).into_iter().for_each(|repair| repair.asked = now);
     }
 
+    /// Extends the leases of all repairs, because nobody could ask about them for this time.
+    pub(crate) fn extend_leases(&mut self, time: Duration) {
+        self.by_id.values_mut().for_each(|repair| repair.asked += time);
+    }
+
     /// Returns the open repairs about which nobody has asked for the time of their leases.
     pub(crate) fn abandoned(&self, now: Duration) -> Vec<u64> {
         let is_abandoned = |repair: &Repair| {
@@ -109,6 +114,11 @@ impl Queue {
     /// Whether the jobs of a repair start after those of all other repairs.
     pub(crate) fn is_background(&self, id: u64) -> bool {
         self.by_id.get(&id).is_some_and(|repair| repair.order.priority == Priority::Background)
+    }
+
+    /// Whether no data depends on the blocks of a repair yet: a plug-in has them made in the background.
+    pub(crate) fn makes_new_blocks(&self, id: u64) -> bool {
+        self.is_background(id) && self.by_id[&id].order.given.is_some()
     }
 
     /// Whether any open repair rebuilds lost blocks of listed stripes and is not paused.
@@ -145,11 +155,13 @@ impl Queue {
 
     /// Returns the open repair that recovers or drains a node. A paused recovery is returned too, because the
     /// operator has stopped exactly this recovery. A paused drain is not returned, because its node may have
-    /// been lost after the pause.
+    /// been lost after the pause. A recovery in the background is not returned, because it waits for all
+    /// other repairs, and the blocks of a lost node must not wait for them.
     pub(crate) fn recovery_of(&self, node: NodeId) -> Option<u64> {
         let (recovery, drain) = (Target::Node(node), Target::Drain(node));
-        let open = || self.open_for(&recovery).chain(self.open_for(&drain));
-        open().find(|&id| !self.is_paused(id)).or_else(|| self.open_for(&recovery).next())
+        let mut open = self.open_for(&recovery).chain(self.open_for(&drain));
+        open.find(|&id| !self.is_paused(id) && !self.is_background(id))
+            .or_else(|| self.open_for(&recovery).find(|&id| self.is_paused(id)))
     }
 
     /// Whether a repair of exactly this stripe is queued and has no items yet.

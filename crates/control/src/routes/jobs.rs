@@ -186,11 +186,11 @@ impl Control {
     }
 }
 
-/// Whether a job repairs a stripe that cannot lose another block. A repair in the background is never as
-/// urgent: no data depends on its blocks.
+/// Whether a job repairs a stripe that cannot lose another block. If a plug-in makes blocks in the background, this
+/// is never as urgent: no data depends on them yet.
 fn repairs_at_risk(control: &Control, running: &RunningJob) -> bool {
     let Owner::Repair { repair } = running.owner else { return false };
-    !control.repairs.queue.is_background(repair) && control.facts().is_at_risk(&running.stripe)
+    !control.repairs.queue.makes_new_blocks(repair) && control.facts().is_at_risk(&running.stripe)
 }
 
 /// Records the progress of a job in the timeline of its stripe.

@@ -1,5 +1,7 @@
 //! Requests about repairs.
 
+use std::time::Duration;
+
 use recovery::{RepairId, Target};
 use repair::Job;
 use views::{HistoryEvent, RepairView};
@@ -11,6 +13,10 @@ use crate::out::answer;
 use crate::repairs::CHANGES_EVERY;
 use crate::repairs::ItemPage;
 use crate::repairs::orders::Order;
+
+/// After so long without a tick, the coordinator's process was stopped or overloaded, so it received no
+/// requests.
+const STOOD_STILL: Duration = Duration::from_secs(5);
 
 impl RepairCommand {
     pub(super) fn carry_out(self, control: &mut Control) {
@@ -119,10 +125,14 @@ impl Control {
     /// Answers requests that wait for a change of a repair, or that have timed out.
     pub(crate) fn tell_changes(&mut self) {
         let now = self.base.now;
-        if now < self.repairs.changes_told + CHANGES_EVERY {
+        let since = now.saturating_sub(self.repairs.changes_told);
+        if since < CHANGES_EVERY {
             return;
         }
         self.repairs.changes_told = now;
+        if since >= STOOD_STILL {
+            self.repairs.queue.extend_leases(since);
+        }
         for id in self.repairs.queue.awaited().collect::<Vec<_>>() {
             let version = self.answers().repair_view(id, &ItemPage::NONE).version;
             self.repairs.queue.tell_version(id, version, now, &mut self.out);
@@ -131,9 +141,12 @@ impl Control {
     }
 }
 
-/// Cancels the repairs whose clients are gone.
+/// Cancels the repairs whose clients are gone. A job that is about to publish may outlast the cancellation.
 fn cancel_abandoned(control: &mut Control) {
-    for id in control.repairs.queue.abandoned(control.base.now) {
+    let scheduler = &control.repairs.scheduler;
+    let is_open = |id: &u64| scheduler.repair(RepairId(*id)).is_none_or(|repair| !repair.cancelled);
+    let abandoned = control.repairs.queue.abandoned(control.base.now).into_iter().filter(is_open);
+    for id in abandoned.collect::<Vec<_>>() {
         tracing::info!(repair = id, "cancelling a repair, because nobody has asked about it for long");
         drop(cancel_repair(control, id));
     }

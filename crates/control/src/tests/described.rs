@@ -221,6 +221,20 @@ fn a_repair_in_the_background_is_never_urgent() {
     assert!(refused(&mut cluster, unknown).contains("the priorities are normal and background"));
 }
 
+/// Files depend on its blocks, and no automatic repair begins beside the running job.
+#[test]
+fn a_repair_of_a_file_in_the_background_is_urgent_once_its_stripe_is_at_risk() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
+    cluster.kill(&home(&file, 1));
+    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let (stripe, priority) = (Some(file.layout[0].stripe.stripe.clone()), Some("background".to_owned()));
+    cluster.repair(RepairRequest { stripe, priority, ..RepairRequest::default() });
+    let running = cluster.core().jobs.running.values().next().expect("it has begun");
+    assert!(running.job.is_at_risk());
+}
+
 #[test]
 fn one_block_is_rebuilt_first_as_a_spare_for_the_check_of_the_others() {
     for (one_first, parity) in [(false, ParityOutcome::NoSpareBlock), (true, ParityOutcome::Holds)] {
@@ -258,6 +272,26 @@ fn a_repair_is_cancelled_once_its_client_is_gone_for_the_time_of_its_lease() {
     cluster.await_later(|reply| RepairCommand::Change(repair, None, limit, reply));
     cluster.wait(Duration::from_secs(55));
     assert_eq!(state(&mut cluster), "paused", "its client has waited until 15 s ago");
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(state(&mut cluster), "cancelled");
+}
+
+/// The process was stopped for longer than the lease, so no client could ask.
+#[test]
+fn a_repair_whose_coordinator_stood_still_is_not_abandoned() {
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[1])).unwrap();
+    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let leased = RepairRequest { lease_ms: Some(20_000), ..homes(&[(1, "h6")]) };
+    let repair = cluster.repair(leased).repair;
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.frozen.clear();
+    cluster.play();
+    cluster.wait(Duration::from_secs(1));
+    cluster.now += Duration::from_secs(60);
+    cluster.wait(Duration::from_secs(15));
+    let state = |cluster: &mut TestCluster| cluster.ask(RepairCommand::List).unwrap()[0].state.name();
+    assert_eq!(state(&mut cluster), "paused");
     cluster.wait(Duration::from_secs(10));
     assert_eq!(state(&mut cluster), "cancelled");
 }

@@ -567,6 +567,22 @@ fn a_paused_recovery_of_an_absent_helper_is_not_bypassed() {
     assert!(took.is_some_and(|took| took < 20_000), "{took:?}");
 }
 
+/// It waits for all other repairs.
+#[test]
+fn a_recovery_in_the_background_does_not_stand_in_for_the_automatic_one() {
+    let mut cluster = TestCluster::new(6);
+    let dead = home(&cluster.put("f", 1), 0);
+    cluster.repair_after("5s");
+    cluster.kill(&dead);
+    cluster.frozen = cluster.nodes.keys().cloned().collect();
+    let priority = Some("background".to_owned());
+    let request = RepairRequest { node: Some(dead.clone()), priority, ..RepairRequest::default() };
+    let background = cluster.repair(request).repair;
+    assert_eq!(cluster.gone(&dead).repair, None);
+    cluster.wait(Duration::from_secs(6));
+    assert!(cluster.gone(&dead).repair.is_some_and(|automatic| automatic != background));
+}
+
 #[test]
 fn a_drain_without_room_is_a_warning_and_names_a_step_that_works() {
     let mut cluster = TestCluster::new(4);

@@ -36,9 +36,12 @@ const MOST_SHRINKING: f64 = 0.3;
 const CLEAR_GROWTH: f64 = 0.05;
 const CLEAR_STEPS: u32 = 20;
 const CLEAR: f64 = 0.25;
-/// The rate is at most so many times the mean rate that the transfers have reached, but not less than `FIRST_RATE`. They
-/// often wait for others, so the rate would otherwise grow far beyond the rate of the link.
+/// The rate is at most so many times the mean rate that the transfers have reached. They often wait for others, so the
+/// rate would otherwise grow far beyond the rate of the link. This limit is not less than `FIRST_RATE` and this part of
+/// the highest rate seen: the mean says little about transfers that have just begun, or that use less than half of their
+/// turns because the node's processors are busy.
 const MOST_OF_MEAN: f64 = 3.0;
+const LEAST_LIMIT_PART: f64 = 0.5;
 /// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if
 /// background transfers have not moved anything yet.
 const FIRST_PART: f64 = 0.75;
@@ -131,7 +134,7 @@ impl Controller {
                 let change = self.change(overload);
                 let is_wanted = change < 0.0 || seen.has_waited;
                 let rate = if is_wanted { rate * (1.0 + change) } else { rate };
-                Some(rate.min((MOST_OF_MEAN * self.mean).max(FIRST_RATE)).max(self.floor()))
+                Some(rate.min(self.limit()).max(self.floor()))
             }
             None => None,
         };
@@ -202,6 +205,10 @@ impl Controller {
         let has_room = is_busy && self.delay.is_none_or(|delay| delay <= self.target());
         let part = if has_room { 1.0 } else { FIRST_PART };
         (part * self.peak).max(self.floor())
+    }
+
+    fn limit(&self) -> f64 {
+        (MOST_OF_MEAN * self.mean).max(LEAST_LIMIT_PART * self.peak).max(FIRST_RATE)
     }
 
     fn floor(&self) -> f64 {

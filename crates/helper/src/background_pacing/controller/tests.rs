@@ -221,6 +221,17 @@ fn a_delay_holds_for_a_while() {
     assert!(controller.rate_for_reads() > shrunk);
 }
 
+/// Their mean rate is low at first, although the link is fast.
+#[test]
+fn transfers_that_begin_during_reads_keep_much_of_the_rate_that_was_seen() {
+    let mut controller = Controller { peak: 12.5e6, ..Controller::default() };
+    let moved_bytes = (controller.rate_for_reads() * STEP.as_secs_f64()) as u64;
+    let waits = Step { has_reads: true, has_waited: true, moved_bytes };
+    (1..=3).for_each(|step| controller.step(waits, STEP * step));
+    let rate = controller.rate_for_reads();
+    assert!(rate > 0.49 * 12.5e6, "{rate}");
+}
+
 /// The transfers wait for others most of the time, and for their turns only now and then.
 #[test]
 fn the_rate_stays_near_the_rate_that_is_reached() {

@@ -60,7 +60,7 @@ impl Record {
         }
     }
 
-    /// Returns the recorded encodings, the current one last.
+    /// Returns the recorded encodings.
     fn kept(&self) -> Vec<(Encoding, Kept)> {
         let kept = |(encoding, places): (i64, &Places)| {
             let homes = places.iter().map(|(&shard, place)| (shard, home(place))).collect();
@@ -131,6 +131,7 @@ impl Knowledge {
         for (key, value) in records {
             let id = key.strip_prefix(PREFIX).and_then(|id| id.parse::<u32>().ok());
             let Some((id, record)) = id.zip(serde_json::from_value::<Record>(value).ok()) else { continue };
+            state.view.recall_told(id, Encoding(record.encoding), &record.collection);
             let mut kept = record.kept();
             kept.retain(|(encoding, _)| !self.attachment.has_abandoned(id, *encoding, &record.collection));
             if kept.is_empty() {

@@ -57,9 +57,13 @@ fn puzzle(volumes: &Volumes, files: &EncodingFiles, id: u32, volume: &Volume) ->
         Standing::Mixed(_) => (mixed(volume), mixed_next(volumes, &name, volume)),
         Standing::Known { encoding, .. } if volumes.is_both(id) => {
             let shards = listed(&volume.generations[&encoding]);
-            let shards = if shards.is_empty() { "none".to_owned() } else { shards };
+            // Listed shards count also if the encoding is abandoned, so an entry would not help.
+            let (shards, next_step) = match shards.is_empty() {
+                true => ("none".to_owned(), format!("{BOTH_NEXT}; {}", abandon(&name, [encoding]))),
+                false => (shards, BOTH_NEXT.to_owned()),
+            };
             let why = format!("it is an ordinary volume as well, and too few shards are listed ({shards})");
-            (why, format!("{BOTH_NEXT}; {}", abandon(&name, [encoding])))
+            (why, next_step)
         }
         Standing::Known { encoding, .. } | Standing::RatioUnknown(encoding) => {
             if files.get(id, encoding).is_some() {

@@ -84,12 +84,17 @@ impl ClusterView {
         &self.nodes
     }
 
-    /// Loads recorded locations of an encoding's shards. The encoding in which a volume was last reported comes last.
-    pub fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
-        if let Some(name) = VolumeName::new(&kept.collection, volume) {
+    /// Loads the encoding in which an earlier coordinator last reported a volume, also if its locations are not
+    /// loaded: what is recorded of the stripe is of this encoding.
+    pub fn recall_told(&mut self, volume: u32, encoding: Encoding, collection: &str) {
+        if let Some(name) = VolumeName::new(collection, volume) {
             let stripe = StripeId(name.to_string());
             self.told.insert(volume, Told { stripe, encoding, is_listed: false });
         }
+    }
+
+    /// Loads recorded locations of an encoding's shards.
+    pub fn recall(&mut self, volume: u32, encoding: Encoding, kept: Kept) {
         self.volumes.recall(volume, encoding, kept);
     }
 

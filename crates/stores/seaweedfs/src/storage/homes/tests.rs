@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use store_api::StoreChange;
 use tokio::time::Instant;
 
 use super::*;
@@ -162,6 +163,13 @@ fn the_operator_decides_that_an_encoding_is_not_waited_for() {
     let catalog = restart(&paper, &["c_5@2"]);
     list(&catalog, listing(), &[1]);
     assert!(stripe(&catalog).is_some() && puzzles(&catalog).is_empty());
+    let told = catalog.system().known.state().view.everything();
+    let gone = told.iter().position(|change| matches!(change, StoreChange::StripeGone(_)));
+    let listed = told.iter().position(|change| matches!(change, StoreChange::Stripe(..)));
+    assert!(
+        gone.is_some() && gone < listed,
+        "what is known of the stripe is of the abandoned encoding: {told:?}"
+    );
     // The abandoned shards return. Shards that are listed always count.
     list(&catalog, listing_of([("a", 0, 1), ("b", 1, 1), ("x", 0, 2), ("y", 1, 2)]), &[2]);
     assert!(is_mixed(&catalog) && stripe(&catalog).is_none());

@@ -128,6 +128,7 @@ fn an_outdated_encoding_is_not_taken_for_the_current_one_after_a_restart() {
     for (name, node) in ["a", "b", "c", "x", "y", "z"].into_iter().zip(0..) {
         view.number(ServerId(name.to_owned()), NodeId(node));
     }
+    view.recall_told(5, Encoding(2), "c");
     view.recall(5, Encoding(2), Kept { collection: "c".to_owned(), homes, ..Kept::default() });
     view.list(listing("a b c", "a.0 b.1 c.2"));
     view.learn(5, Encoding(1), known());
@@ -261,6 +262,7 @@ fn restarted(now: Listing, encoding: Encoding) -> ClusterView {
     for (name, node) in ["a", "b", "c"].into_iter().zip(0..) {
         view.number(ServerId(name.to_owned()), NodeId(node));
     }
+    view.recall_told(5, Encoding(1), "c");
     view.recall(5, Encoding(1), Kept { collection: "c".to_owned(), ..Kept::default() });
     for (name, index) in [("c_5@1", 1), ("c_5", 0)] {
         let node = NodeId(u32::from(index));
