@@ -245,8 +245,8 @@ impl Client {
         let sub_blocks =
             code.sub_blocks().try_into().map_err(|bad: TryFromIntError| self.http().protocol(bad))?;
         let chunk_bytes = view.chunk_bytes.unwrap_or(view.block_bytes);
-        let chunking =
-            Chunking::new(view.block_bytes, chunk_bytes, sub_blocks).map_err(|bad| self.http().protocol(bad))?;
+        let chunking = Chunking::new(view.block_bytes, chunk_bytes, sub_blocks)
+            .map_err(|bad| self.http().protocol(bad))?;
         let Some(place) = view.blocks.iter().position(|block| block.index == index) else {
             return Err(ClientError::NoBlock { stripe: view.stripe, index, blocks: view.blocks.len() });
         };
