@@ -372,6 +372,29 @@ fn a_changed_folder_is_replicated_before_it_is_encoded_again() {
     assert_eq!(steps.last().map(String::as_str), Some("encoded"), "{steps:#?}");
 }
 
+/// No parity protects the rest of it, and it belongs to no stripe any more.
+#[test]
+fn a_file_that_was_truncated_below_the_limit_gets_its_replicas_again() {
+    let mut listing = encoded(sources(1));
+    let truncated = &mut listing.files[0];
+    truncated.bytes = 9000;
+    (truncated.blocks[0].bytes, truncated.blocks[0].stamp) = (9000, 5000);
+    listing.files[1..4].iter_mut().for_each(|file| file.replication = 3);
+    let steps = steps(&listing, "/d", ENCODED);
+    assert_eq!(steps[..2], ["set the replication of /d to 3", "wait until HDFS has created all replicas"]);
+}
+
+/// HDFS refuses to set its replication, and the other files must not wait for that.
+#[test]
+fn a_file_that_hdfs_erasure_codes_is_not_raised() {
+    let mut listing = encoded(sources(1));
+    listing.files.push(File { storing: Storing::Striped, ..file("/d/new", 30, &[50_000], 1) });
+    listing.files[0].replication = 3;
+    let facts = FactFinder::new(&listing).facts(&codec(), Some(&policies().policies()[0]), "/d", NOW_MS);
+    let low: Vec<&str> = facts.below(3).iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(low, ["/d/b", "/d/c", "/d/e"]);
+}
+
 #[test]
 fn the_encoding_of_a_folder_is_undone() {
     let steps = steps(&encoded(sources(1)), "/d", Goal::Plain);

@@ -65,6 +65,8 @@ impl RaidNameNode {
     ) -> Result<Option<bool>, Trouble> {
         let (mut proof, mut first) = (None, None);
         for (call, limit) in calls(file, facts, action, until_ms)? {
+            // A folder has a call for each file, and the last one must not take effect later than the first.
+            let limit = if let Action::SetReplication { .. } = action { left(until_ms) } else { limit };
             match self.0.change(&call, limit).await.map_err(trouble) {
                 Ok(answer) => proof = answer.changed.proof.or(proof),
                 Err(trouble) if is_of_one_move(action, &trouble) => drop(first.get_or_insert(trouble)),
@@ -155,10 +157,8 @@ fn calls(
             short(words)
         }
         Action::SetReplication { path, replication } => {
-            // A call that is not answered in time must not take effect later: the JVM is replaced.
-            let left = Duration::from_millis(until_ms.saturating_sub(now_ms())).max(Duration::from_secs(1));
             let calls = replicate(facts, path, *replication, until_ms)?;
-            calls.into_iter().map(|call| (call, left)).collect()
+            calls.into_iter().map(|call| (call, left(until_ms))).collect()
         }
         Action::Move(moves) => {
             let step = |step: &hdfs_raid::BlockMove| {
@@ -169,6 +169,12 @@ fn calls(
             moves.iter().map(step).collect()
         }
     })
+}
+
+/// Returns how long an answer may take. A call that is not answered in time must not take effect later: the JVM is
+/// replaced.
+fn left(until_ms: u64) -> Duration {
+    Duration::from_millis(until_ms.saturating_sub(now_ms())).max(Duration::from_secs(1))
 }
 
 /// Returns the file with this path among the facts.
@@ -183,11 +189,14 @@ fn by_inode(inode: u64) -> String {
     format!("/.reserved/.inodes/{inode}")
 }
 
-/// Returns the calls that set the replication of a file, or of the files of a folder.
+/// Returns the calls that set the replication of a file, or of the files of a folder. As long as there are files of a folder
+/// to raise, no other is lowered: lowering follows from further checks.
 fn replicate(facts: &Facts, path: &str, replication: u16, until_ms: u64) -> Result<Vec<String>, Trouble> {
     let is_source = facts.source.as_ref().is_some_and(|source| source.file.path == path);
+    let low = facts.below(replication);
     let files: Vec<&File> = match is_source {
-        true => facts.files().filter(|file| file.replication != replication).collect(),
+        true if low.is_empty() => facts.files().filter(|file| file.replication > replication).collect(),
+        true => low,
         false => found(facts, path).into_iter().collect(),
     };
     match files.is_empty() {
@@ -373,6 +382,14 @@ mod tests {
         let expected =
             [(c, 11), (d, 12)].map(|(path, inode)| format!("replicate {path} | 4 | 7 | {inode} | -"));
         assert_eq!(texts(&set), expected);
+        // A small file is raised with the others, but never lowered. While one is raised, no other is lowered.
+        let small = File { replication: 2, ..part(13, "/a b/e", &whole.blocks[2..]) };
+        let facts = Facts { small: vec![small], ..facts.clone() };
+        let inodes = |replication| {
+            let calls = replicate(&facts, "/a b", replication, 7).expect("calls");
+            calls.iter().filter_map(|call| call.split('\t').nth(3)?.parse().ok()).collect::<Vec<u64>>()
+        };
+        assert_eq!([inodes(4), inodes(3), inodes(1)], [vec![11, 12, 13], vec![13], vec![11, 12]]);
         let (from, to) = ("/t".to_owned(), "/p/a b".to_owned());
         let publish = texts(&Action::Publish { from, to, replaces: false });
         assert_eq!(publish, [format!("publish %2Ft | %2Fp%2Fa%20b | - | %2Fa%20b | 1 | {c} | {d}")]);
