@@ -5,14 +5,15 @@ use std::fmt;
 use std::ops::Bound::{Included, Unbounded};
 use std::ops::Range;
 
-use crate::folder::{LEAST_BYTES, joined, parts};
+use crate::folder::{FolderParity, LEAST_BYTES, joined, parts};
 use crate::listing::parent;
+use crate::parity::Evidence;
 use crate::policy::{check_file, snapshots_above};
 use crate::stray::Strays;
 use crate::survey::{Source, check_source, load_of};
 use crate::{
     Cluster, Codec, Exclusion, File, Folder, Layout, Listing, Load, Marks, Members, Node, NodeIndex,
-    RaidPolicy, Scope, Storing, parity_path,
+    RaidPolicy, Scope, Storing, parity_path, source_of,
 };
 
 /// The names of folders with parity that is being made.
@@ -33,7 +34,7 @@ pub struct Facts {
     /// The file at the path of its parity.
     pub parity: Option<MarkedFile>,
     /// The parity of the source at the path that belongs to its former name, if there is no file at
-    /// [`parity`](Self::parity). A note proves that it is the parity of the present contents.
+    /// [`parity`](Self::parity). A note proves that it is the parity of the present contents, or of some blocks of a folder.
     pub stray: Option<MarkedFile>,
     /// The folders with parity that is being made for this path, in the order of their names.
     pub drafts: Vec<Draft>,
@@ -272,7 +273,11 @@ impl<'a> FactFinder<'a> {
         let (source, parts) = self.source(codec, path, parity).unzip();
         let (source, parts): (Option<File>, Vec<File>) = (source, parts.unwrap_or_default());
         let small = source.as_ref().filter(|_| codec.scope == Scope::Folder).map(|folder| self.small(folder));
-        let stray = source.as_ref().filter(|_| parity.is_none()).and_then(|it| self.strays.find(codec, it));
+        let moved = source.as_ref().filter(|_| parity.is_none());
+        let stray = moved.and_then(|file| match codec.scope {
+            Scope::File => self.strays.find(codec, file),
+            Scope::Folder => self.stray_of_folder(codec, path, &parts),
+        });
         let own = source.as_ref().map(|file| self.with_marks(file));
         let [parity, stray] = [parity, stray].map(|file| file.map(|file| self.with_marks(file)));
         let unfit = source.as_ref().and_then(|file| self.check(codec, policy, file, &parts, now_ms).err());
@@ -302,6 +307,17 @@ impl<'a> FactFinder<'a> {
             return None;
         }
         Some((joined(folder, &parts, record), parts.into_iter().cloned().collect()))
+    }
+
+    /// Returns the parity of a folder at the path that belongs to its former name, if it protects some of these files' blocks.
+    fn stray_of_folder(&self, codec: &Codec, path: &str, files: &[File]) -> Option<&'a File> {
+        let folder = self.folders.get(path).copied()?;
+        let (own, files) = (parity_path(&codec.parity_root, path), files.iter().collect::<Vec<&File>>());
+        self.strays.noted(folder.inode).find(|parity| {
+            let is_elsewhere = parity.path != own && source_of(&codec.parity_root, &parity.path).is_some();
+            let found = FolderParity::of(self.listing, folder, files.clone(), parity, codec);
+            is_elsewhere && found.is_ok_and(|it| it.evidence == Evidence::Note && it.protects_some())
+        })
     }
 
     /// Returns the files of a folder that are too small for its stripes, and have a lower replication than the others.

@@ -49,7 +49,8 @@ impl<'a> Folders<'a> {
         folders
     }
 
-    /// Finds the parity at former paths of folders. Notes name the folders by their inodes.
+    /// Finds the parity at former paths of folders. Notes name the folders by their inodes. Parity that protects some of the
+    /// blocks is renamed too: the folder may have changed since it was renamed.
     fn find_strays(
         &self,
         listing: &'a Listing,
@@ -70,8 +71,8 @@ impl<'a> Folders<'a> {
             }
             let parts = parts(self.files.get(folder.path.as_str())?.iter().copied());
             let found = FolderParity::of(listing, folder, parts, parity, codec).ok()?;
-            let is_proven = found.evidence == Evidence::Note && found.changes().is_none();
-            is_proven.then_some((folder.path.as_str(), (codec, parity)))
+            (found.evidence == Evidence::Note && found.protects_some())
+                .then_some((folder.path.as_str(), (codec, parity)))
         };
         listing.files.iter().filter_map(stray).collect()
     }

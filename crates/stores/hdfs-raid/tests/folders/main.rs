@@ -312,13 +312,34 @@ fn a_changed_folder_is_stale_and_its_lost_blocks_may_still_be_decodable() {
     assert_eq!((state.name(), unprotected), ("unreadable", 2));
 }
 
-#[test]
-fn the_parity_of_a_renamed_folder_is_found() {
+/// Returns the encoded folder after it was renamed without its parity.
+fn renamed_folder() -> Listing {
     let mut listing = encoded(sources(1));
     listing.folders[1].path = "/e".to_owned();
     for file in listing.files.iter_mut().filter(|file| file.path.starts_with("/d/")) {
         file.path = file.path.replacen("/d", "/e", 1);
     }
+    listing
+}
+
+/// The other files have one replica, and the parity protects them once it has the right path.
+#[test]
+fn the_parity_follows_a_renamed_folder_that_has_changed_since() {
+    let mut listing = renamed_folder();
+    listing.files.remove(0);
+    let renamed = unit(&listing, "/e");
+    assert_eq!((renamed.stray(), &renamed.state), (Some("/p/d"), &State::Stale(StaleParity::Elsewhere)));
+    let steps = steps(&listing, "/e", ENCODED);
+    assert_eq!(steps[..2], ["let /p/d become /p/e", "set the replication of /e to 3"]);
+    let mut emptied = renamed_folder();
+    let own = emptied.files.iter_mut().filter(|file| file.path.starts_with("/e/"));
+    own.flat_map(|file| &mut file.blocks).for_each(|block| block.number += 1000);
+    assert_eq!(unit(&emptied, "/e").stray(), None, "no block is protected");
+}
+
+#[test]
+fn the_parity_of_a_renamed_folder_is_found() {
+    let listing = renamed_folder();
     let renamed = unit(&listing, "/e");
     assert_eq!((renamed.stray(), &renamed.state), (Some("/p/d"), &State::Stale(StaleParity::Elsewhere)));
     let steps = steps(&listing, "/e", ENCODED);
