@@ -69,7 +69,9 @@ impl RaidNameNode {
             let limit = if let Action::SetReplication { .. } = action { left(until_ms) } else { limit };
             match self.0.change(&call, limit).await.map_err(trouble) {
                 Ok(answer) => proof = answer.changed.proof.or(proof),
-                Err(trouble) if is_of_one_move(action, &trouble) => drop(first.get_or_insert(trouble)),
+                Err(trouble) if is_of_one_call(facts, action, &trouble) => {
+                    first.get_or_insert(trouble);
+                }
                 Err(trouble) => return Err(trouble),
             }
         }
@@ -103,11 +105,17 @@ impl ParityMaker for RaidNameNode {
     }
 }
 
-/// Whether a failure concerns one of several moves, for example because its DataNode is full. The others are carried
-/// out: until then, a lost DataNode may hold several blocks of a stripe.
-fn is_of_one_move(action: &Action, trouble: &Trouble) -> bool {
+/// Whether a failure concerns one of several moves, for example because its DataNode is full; or one of the files of a folder
+/// that are raised, for example because it was deleted. The other calls are carried out: until then, a lost DataNode may hold
+/// several blocks of a stripe, or files have one replica.
+fn is_of_one_call(facts: &Facts, action: &Action, trouble: &Trouble) -> bool {
     let is_single = matches!(trouble, Trouble::Refused { kind: Refusal::Changed | Refusal::Other, .. });
-    matches!(action, Action::Move(_)) && is_single
+    let is_independent = match action {
+        Action::Move(_) => true,
+        Action::SetReplication { replication, .. } => !facts.below(*replication).is_empty(),
+        _ => false,
+    };
+    is_single && is_independent
 }
 
 /// Returns the calls of an action, each with the longest time without output.
@@ -477,10 +485,21 @@ mod tests {
     #[test]
     fn a_move_that_fails_does_not_prevent_others() {
         let full = refused(Refusal::Other, "the DataNode cannot copy the block");
-        assert!(is_of_one_move(&Action::Move(Vec::new()), &full));
-        assert!(!is_of_one_move(&Action::Delete("/t".to_owned()), &full));
+        let is_of_one = |action: &Action, trouble: &Trouble| is_of_one_call(&facts(), action, trouble);
+        assert!(is_of_one(&Action::Move(Vec::new()), &full));
+        assert!(!is_of_one(&Action::Delete("/t".to_owned()), &full));
         let denied = refused(Refusal::Permission, "superuser privilege is required");
-        assert!([denied, Trouble::SafeMode].iter().all(|it| !is_of_one_move(&Action::Move(Vec::new()), it)));
+        assert!([denied, Trouble::SafeMode].iter().all(|it| !is_of_one(&Action::Move(Vec::new()), it)));
+    }
+
+    /// The other files of a folder would stay at one replica. But none is lowered after another one was found changed.
+    #[test]
+    fn a_file_that_cannot_be_raised_does_not_prevent_others() {
+        let set = |replication| Action::SetReplication { path: "/a b".to_owned(), replication };
+        let changed = refused(Refusal::Changed, "the file does not exist any more");
+        assert!(is_of_one_call(&facts(), &set(4), &changed));
+        assert!(!is_of_one_call(&facts(), &set(1), &changed));
+        assert!(!is_of_one_call(&facts(), &set(4), &Trouble::SafeMode));
     }
 
     #[test]
