@@ -83,7 +83,8 @@ impl Totals {
                 let works = self.file_works.entry(*work).or_default();
                 match failure {
                     Some(_) => works.failed += 1,
-                    None => (works.done, works.bytes) = (works.done + 1, works.bytes + bytes),
+                    // A client has stated the number.
+                    None => (works.done, works.bytes) = (works.done + 1, works.bytes.saturating_add(*bytes)),
                 }
             }
             HistoryEvent::RepairEnded {

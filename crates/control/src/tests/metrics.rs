@@ -94,6 +94,23 @@ fn a_command_reports_its_work_and_the_history_names_who_has_run_it() {
 }
 
 #[test]
+fn impossible_lengths_in_reports_do_no_harm() {
+    let mut cluster = TestCluster::new(4);
+    for _ in 0..2 {
+        let report = views::FileWorkReport {
+            file: "/a".to_owned(),
+            work: views::FileWorkKind::Encode,
+            bytes: u64::MAX,
+            took_ms: u64::MAX,
+            failure: None,
+        };
+        cluster.ask(|reply| ClusterCommand::NoteFileWork(report, "admin ada".to_owned(), reply)).unwrap();
+    }
+    let works = cluster.metrics().totals.file_works[&views::FileWorkKind::Encode];
+    assert_eq!((works.done, works.bytes), (2, u64::MAX));
+}
+
+#[test]
 fn rebuilt_bytes_do_not_decrease_when_a_repair_is_cancelled() {
     let mut cluster = TestCluster::new(6);
     let file = cluster.put("f", 1);

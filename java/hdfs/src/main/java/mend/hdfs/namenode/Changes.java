@@ -229,10 +229,19 @@ final class Changes {
       copyCommonPermissions(source, files, from);
     }
     if (replaced.equals("-")) {
+      deleteEmptyFolder(to);
       client.rename(from, to, Rename.NONE);
     } else {
       checkInode(to, Long.parseLong(replaced));
       client.rename(from, to, Rename.OVERWRITE);
+    }
+  }
+
+  /** Deletes the folder in which the parity of former subfolders was: the parity of their folder has the same path. */
+  private void deleteEmptyFolder(String path) throws IOException {
+    HdfsFileStatus there = client.getFileInfo(path);
+    if (there != null && there.isDirectory()) {
+      client.delete(path, false);
     }
   }
 
