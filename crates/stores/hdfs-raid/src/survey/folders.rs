@@ -177,7 +177,11 @@ impl<'a> Surveyor<'a> {
             let holders: Vec<Vec<NodeIndex>> =
                 holders.chain(parity.iter().map(|block| block.replicas.clone())).collect();
             let lost = data.iter().flatten().filter(|block| block.replicas.is_empty()).count();
-            if health::is_decodable(code.as_ref(), data.len(), &holders) { lost } else { 0 }
+            let gone: Vec<usize> = (0..data.len()).filter(|&at| data[at].is_none()).collect();
+            // Repairs need the code without the blocks that are gone. Codes with sub-blocks have none.
+            let is_repairable = || codec.punctured(data.len(), &gone).is_ok();
+            let is_decodable = || health::is_decodable(code.as_ref(), data.len(), &holders);
+            if lost > 0 && is_decodable() && is_repairable() { lost } else { 0 }
         });
         protected.sum()
     }
