@@ -282,6 +282,9 @@ impl<'a> FactFinder<'a> {
         let [parity, stray] = [parity, stray].map(|file| file.map(|file| self.with_marks(file)));
         let unfit = source.as_ref().and_then(|file| self.check(codec, policy, file, &parts, now_ms).err());
         let noted = parity.as_ref().and_then(|parity| parity.marks.note).map(|note| note.inode);
+        // The parity of a folder whose files are gone belongs to no other source.
+        let own_inode = self.folders.get(path).filter(|_| source.is_none()).map(|folder| folder.inode);
+        let is_living = |inode: &u64| self.listing.notes.living.contains(inode) && Some(*inode) != own_inode;
         Facts {
             source: own,
             parts,
@@ -289,7 +292,7 @@ impl<'a> FactFinder<'a> {
             parity,
             stray,
             drafts: self.drafts(codec, path).into_iter().map(draft).collect(),
-            living: noted.filter(|inode| self.listing.notes.living.contains(inode)),
+            living: noted.filter(is_living),
             unfit,
             snapshots: snapshots_above(self.listing, path).cloned(),
         }

@@ -417,6 +417,13 @@ fn a_file_that_hdfs_erasure_codes_is_not_raised() {
 }
 
 #[test]
+fn a_folder_whose_files_are_gone_has_no_work() {
+    let mut listing = encoded(sources(1));
+    listing.files.retain(|file| file.path == "/p/d");
+    assert_eq!(steps(&listing, "/d", ENCODED), [End::SourceMissing.to_string()]);
+}
+
+#[test]
 fn the_encoding_of_a_folder_is_undone() {
     let steps = steps(&encoded(sources(1)), "/d", Goal::Plain);
     let expected = [
