@@ -29,6 +29,8 @@ const REPAIR_MS: u64 = 30_000;
 const REPLICAS_MS: u64 = 600_000;
 /// The most failures of actions in a row, and in all.
 const FAILURES: [u32; 2] = [3, 30];
+/// The number of bits of a term that identify the program. The others contain the time in milliseconds.
+pub const TERM_BITS: u32 = 20;
 /// The most times that parity is found wrong. Each time, it is made again.
 const REFUTED: u32 = 3;
 /// The most times that parity of the same stripe is written.
@@ -201,7 +203,7 @@ impl Drive {
             Ok(look) => look,
             Err(trouble) => return self.try_again(trouble, now_ms),
         };
-        let term = self.least_term.max(facts.next_term());
+        let term = own_term(self.least_term, facts.next_term());
         let begin = || Work::new(self.codec.clone(), self.tolerated, self.goal, term);
         let work = self.work.get_or_insert_with(begin);
         if let Some(stop) = self.stop.clone() {
@@ -304,6 +306,17 @@ impl Drive {
     }
 }
 
+/// Returns a term of the same program that is at least `least`. So two programs that take over the same draft have different
+/// terms, and one of them gives way.
+fn own_term(own: u64, least: u64) -> u64 {
+    if own >= least {
+        return own;
+    }
+    let program = (1 << TERM_BITS) - 1;
+    let term = (least & !program) | (own & program);
+    if term >= least { term } else { term.saturating_add(1 << TERM_BITS) }
+}
+
 /// Waits for an event, unless nothing has changed for long.
 fn wait(waiting: Waiting, same_for_ms: u64) -> Order {
     let limit_ms = match waiting {
@@ -322,5 +335,21 @@ impl fmt::Display for Pause {
             Self::Waiting(waiting) => fmt::Display::fmt(waiting, f),
             Self::Retry(trouble) => write!(f, "{trouble}; trying again"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both begin to continue a draft with the same term at the same time.
+    #[test]
+    fn two_programs_never_have_the_same_term() {
+        let term = |ms: u64, program: u64| ms << TERM_BITS | program;
+        for least in [term(9, 3), term(9, 7) + 1, term(9, 8) + 1, u64::MAX >> 1] {
+            let [one, other] = [own_term(term(5, 7), least), own_term(term(6, 8), least)];
+            assert!(one >= least && other >= least && one != other, "{one} {other}");
+        }
+        assert_eq!(own_term(term(9, 7), term(5, 3)), term(9, 7));
     }
 }

@@ -5,14 +5,15 @@ use std::fmt;
 use std::ops::Bound::{Included, Unbounded};
 use std::ops::Range;
 
-use crate::folder::{joined, parts};
+use crate::folder::{FolderParity, LEAST_BYTES, joined, parts};
 use crate::listing::parent;
+use crate::parity::Evidence;
 use crate::policy::{check_file, snapshots_above};
 use crate::stray::Strays;
 use crate::survey::{Source, check_source, load_of};
 use crate::{
     Cluster, Codec, Exclusion, File, Folder, Layout, Listing, Load, Marks, Members, Node, NodeIndex,
-    RaidPolicy, Scope, parity_path,
+    RaidPolicy, Scope, Storing, parity_path, source_of,
 };
 
 /// The names of folders with parity that is being made.
@@ -27,10 +28,13 @@ pub struct Facts {
     pub source: Option<MarkedFile>,
     /// The files of a folder in the order of the listing; none if the source is a file.
     pub parts: Vec<File>,
+    /// The files of a folder that are too small for its stripes, and have a lower replication than the others. A client may
+    /// have truncated them after they were encoded, so their replication is raised with that of the others, but never lowered.
+    pub small: Vec<File>,
     /// The file at the path of its parity.
     pub parity: Option<MarkedFile>,
     /// The parity of the source at the path that belongs to its former name, if there is no file at
-    /// [`parity`](Self::parity). A note proves that it is the parity of the present contents.
+    /// [`parity`](Self::parity). A note proves that it is the parity of the present contents, or of some blocks of a folder.
     pub stray: Option<MarkedFile>,
     /// The folders with parity that is being made for this path, in the order of their names.
     pub drafts: Vec<Draft>,
@@ -223,6 +227,13 @@ impl Facts {
         self.files().map(|file| file.replication).min().unwrap_or(0)
     }
 
+    /// Returns the files with a lower replication than this. That of files that HDFS itself erasure-codes cannot be set.
+    pub fn below(&self, replication: u16) -> Vec<&File> {
+        let can_have = |file: &&File| file.storing != Storing::Striped || self.parts.is_empty();
+        let files = self.files().chain(&self.small).filter(can_have);
+        files.filter(|file| file.replication < replication).collect()
+    }
+
     /// Returns a term above those of all drafts.
     pub fn next_term(&self) -> u64 {
         self.drafts.iter().map(|draft| draft.name.term.saturating_add(1)).max().unwrap_or(1)
@@ -261,18 +272,27 @@ impl<'a> FactFinder<'a> {
         let parity = self.files.get(parity_path(&codec.parity_root, path).as_str()).copied();
         let (source, parts) = self.source(codec, path, parity).unzip();
         let (source, parts): (Option<File>, Vec<File>) = (source, parts.unwrap_or_default());
-        let stray = source.as_ref().filter(|_| parity.is_none()).and_then(|it| self.strays.find(codec, it));
+        let small = source.as_ref().filter(|_| codec.scope == Scope::Folder).map(|folder| self.small(folder));
+        let moved = source.as_ref().filter(|_| parity.is_none());
+        let stray = moved.and_then(|file| match codec.scope {
+            Scope::File => self.strays.find(codec, file),
+            Scope::Folder => self.stray_of_folder(codec, path, &parts),
+        });
         let own = source.as_ref().map(|file| self.with_marks(file));
         let [parity, stray] = [parity, stray].map(|file| file.map(|file| self.with_marks(file)));
         let unfit = source.as_ref().and_then(|file| self.check(codec, policy, file, &parts, now_ms).err());
         let noted = parity.as_ref().and_then(|parity| parity.marks.note).map(|note| note.inode);
+        // The parity of a folder whose files are gone belongs to no other source.
+        let own_inode = self.folders.get(path).filter(|_| source.is_none()).map(|folder| folder.inode);
+        let is_living = |inode: &u64| self.listing.notes.living.contains(inode) && Some(*inode) != own_inode;
         Facts {
             source: own,
             parts,
+            small: small.unwrap_or_default(),
             parity,
             stray,
             drafts: self.drafts(codec, path).into_iter().map(draft).collect(),
-            living: noted.filter(|inode| self.listing.notes.living.contains(inode)),
+            living: noted.filter(is_living),
             unfit,
             snapshots: snapshots_above(self.listing, path).cloned(),
         }
@@ -290,6 +310,24 @@ impl<'a> FactFinder<'a> {
             return None;
         }
         Some((joined(folder, &parts, record), parts.into_iter().cloned().collect()))
+    }
+
+    /// Returns the parity of a folder at the path that belongs to its former name, if it protects some of these files' blocks.
+    fn stray_of_folder(&self, codec: &Codec, path: &str, files: &[File]) -> Option<&'a File> {
+        let folder = self.folders.get(path).copied()?;
+        let (own, files) = (parity_path(&codec.parity_root, path), files.iter().collect::<Vec<&File>>());
+        self.strays.noted(folder.inode).find(|parity| {
+            let is_elsewhere = parity.path != own && source_of(&codec.parity_root, &parity.path).is_some();
+            let found = FolderParity::of(self.listing, folder, files.clone(), parity, codec);
+            is_elsewhere && found.is_ok_and(|it| it.evidence == Evidence::Note && it.protects_some())
+        })
+    }
+
+    /// Returns the files of a folder that are too small for its stripes, and have a lower replication than the others.
+    fn small(&self, folder: &File) -> Vec<File> {
+        let own = self.files_in(&folder.path).into_iter().filter(|file| file.folder() == folder.path);
+        let is_low = |file: &&File| file.bytes < LEAST_BYTES && file.replication < folder.replication;
+        own.filter(is_low).cloned().collect()
     }
 
     /// Returns the record of a folder's parity, which may be at the path that belongs to the folder's former name.
@@ -351,7 +389,7 @@ impl<'a> FactFinder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Fingerprint, Note, Notes, Storing};
+    use crate::{Block, Fingerprint, Note, Notes};
 
     fn file(path: &str) -> File {
         File {

@@ -169,6 +169,11 @@ impl<'a> FolderParity<'a> {
         (gone + new > 0).then_some(StaleParity::Changed { gone, new })
     }
 
+    /// Whether a block of the stripes still exists.
+    pub(crate) fn protects_some(&self) -> bool {
+        self.places.iter().any(Option::is_some)
+    }
+
     /// Returns the paths of the files whose blocks are all protected.
     pub(crate) fn covered(&self) -> BTreeSet<&'a str> {
         let mut blocks: BTreeMap<usize, usize> = BTreeMap::new();

@@ -68,6 +68,9 @@ impl Facts {
                 self.change(path, |found| found.file.replication = *replication);
                 if self.source.as_ref().is_some_and(|source| source.file.path == *path) {
                     self.parts.iter_mut().for_each(|part| part.replication = *replication);
+                    self.small
+                        .iter_mut()
+                        .for_each(|file| file.replication = file.replication.max(*replication));
                 }
             }
             Action::Move(moves) => moves.iter().for_each(|step| {

@@ -57,7 +57,7 @@ mod work;
 pub use action::{Action, BlockMove, DECISION_MS, End, NewBlock, Next, Waiting};
 pub use candidate::{Candidate, Direction, candidate};
 pub use codec::{Codec, Scope, ShortenError, punctured, shortened};
-pub use drive::{Drive, Order, Pause, Refusal, Stop, Trouble};
+pub use drive::{Drive, Order, Pause, Refusal, Stop, TERM_BITS, Trouble};
 pub use facts::{DataNodes, Draft, DraftName, Extent, FactFinder, Facts, MarkedFile};
 pub use forecast::forecast;
 pub use glob::{Glob, GlobError};

@@ -47,7 +47,8 @@ impl Work {
         let arrangements = self.arrange(&stripes, nodes);
         let [replication, parity_replication] = targets;
         let (source, parity) = (pair.source, &pair.parity.file);
-        let is_lowered = source.replication <= replication && pair.replication > replication;
+        // Some files of a folder may still have their former replication.
+        let is_lowered = facts.least_replication() <= replication && pair.replication > replication;
         if is_lowered && self.is_at_risk(&stripes, arrangements.as_deref().ok()) {
             return set_replication(source, pair.replication);
         }

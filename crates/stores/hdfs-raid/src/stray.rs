@@ -32,8 +32,8 @@ impl<'a> Strays<'a> {
         self.by_inode.get(&inode).into_iter().flatten().copied()
     }
 
-    /// Returns the parity of a file, or of a folder as one file, by this codec that is at the path of another one. Its note
-    /// names the present blocks of both.
+    /// Returns the parity of a file by this codec that is at the path of another one. Its note names the present blocks of
+    /// both.
     pub(crate) fn find(&self, codec: &Codec, file: &File) -> Option<&'a File> {
         if file.is_open {
             return None;

@@ -305,7 +305,7 @@ impl Work {
 /// Raises the replication of a source to its former value, and waits for the replicas. `None` once all are
 /// there. Replicas on silent DataNodes do not count.
 pub(crate) fn raise(facts: &Facts, source: &File, replication: u16, nodes: &DataNodes) -> Option<Next> {
-    if facts.least_replication() < replication {
+    if !facts.below(replication).is_empty() {
         return Some(Next::Act(Action::SetReplication { path: source.path.clone(), replication }));
     }
     if source.missing_block().is_some() {

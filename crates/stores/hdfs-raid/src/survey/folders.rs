@@ -49,7 +49,8 @@ impl<'a> Folders<'a> {
         folders
     }
 
-    /// Finds the parity at former paths of folders. Notes name the folders by their inodes.
+    /// Finds the parity at former paths of folders. Notes name the folders by their inodes. Parity that protects some of the
+    /// blocks is renamed too: the folder may have changed since it was renamed.
     fn find_strays(
         &self,
         listing: &'a Listing,
@@ -70,8 +71,8 @@ impl<'a> Folders<'a> {
             }
             let parts = parts(self.files.get(folder.path.as_str())?.iter().copied());
             let found = FolderParity::of(listing, folder, parts, parity, codec).ok()?;
-            let is_proven = found.evidence == Evidence::Note && found.changes().is_none();
-            is_proven.then_some((folder.path.as_str(), (codec, parity)))
+            (found.evidence == Evidence::Note && found.protects_some())
+                .then_some((folder.path.as_str(), (codec, parity)))
         };
         listing.files.iter().filter_map(stray).collect()
     }
@@ -176,7 +177,11 @@ impl<'a> Surveyor<'a> {
             let holders: Vec<Vec<NodeIndex>> =
                 holders.chain(parity.iter().map(|block| block.replicas.clone())).collect();
             let lost = data.iter().flatten().filter(|block| block.replicas.is_empty()).count();
-            if health::is_decodable(code.as_ref(), data.len(), &holders) { lost } else { 0 }
+            let gone: Vec<usize> = (0..data.len()).filter(|&at| data[at].is_none()).collect();
+            // Repairs need the code without the blocks that are gone. Codes with sub-blocks have none.
+            let is_repairable = || codec.punctured(data.len(), &gone).is_ok();
+            let is_decodable = || health::is_decodable(code.as_ref(), data.len(), &holders);
+            if lost > 0 && is_decodable() && is_repairable() { lost } else { 0 }
         });
         protected.sum()
     }

@@ -234,14 +234,15 @@ fn parity_of_a_folder_needs_its_own_note_and_record() {
     assert_eq!(protected(&listing).0.len(), 2);
 }
 
-/// HDFS-RAID's parity has no record: the folder's time and the length of the parity have to fit.
+/// HDFS-RAID's parity has no record. The folder's time and the length of the parity have to fit, and even then, nothing is
+/// rebuilt from it before Mend has checked it: it may be the parity of other files of the folder.
 #[test]
-fn parity_that_hdfs_raid_wrote_for_a_folder_is_valid_as_a_whole() {
+fn parity_that_hdfs_raid_wrote_for_a_folder_is_checked_before_it_is_used() {
     let mut listing = encoded(sources(1));
     listing.notes = Notes::default();
     let parity = listing.files.last_mut().expect("parity");
     parity.blocks.iter_mut().for_each(|block| block.stamp += 5000);
-    assert_eq!(protected(&listing).0.len(), 2);
+    assert_eq!(protected(&listing), (vec![], Some(UnusableParity::Unchecked)));
     let mut touched = listing.clone();
     touched.folders[1].modified_ms = 2000;
     let why = StaleParity::Modified { source_ms: 2000, parity_ms: 1000 };
@@ -312,13 +313,34 @@ fn a_changed_folder_is_stale_and_its_lost_blocks_may_still_be_decodable() {
     assert_eq!((state.name(), unprotected), ("unreadable", 2));
 }
 
-#[test]
-fn the_parity_of_a_renamed_folder_is_found() {
+/// Returns the encoded folder after it was renamed without its parity.
+fn renamed_folder() -> Listing {
     let mut listing = encoded(sources(1));
     listing.folders[1].path = "/e".to_owned();
     for file in listing.files.iter_mut().filter(|file| file.path.starts_with("/d/")) {
         file.path = file.path.replacen("/d", "/e", 1);
     }
+    listing
+}
+
+/// The other files have one replica, and the parity protects them once it has the right path.
+#[test]
+fn the_parity_follows_a_renamed_folder_that_has_changed_since() {
+    let mut listing = renamed_folder();
+    listing.files.remove(0);
+    let renamed = unit(&listing, "/e");
+    assert_eq!((renamed.stray(), &renamed.state), (Some("/p/d"), &State::Stale(StaleParity::Elsewhere)));
+    let steps = steps(&listing, "/e", ENCODED);
+    assert_eq!(steps[..2], ["let /p/d become /p/e", "set the replication of /e to 3"]);
+    let mut emptied = renamed_folder();
+    let own = emptied.files.iter_mut().filter(|file| file.path.starts_with("/e/"));
+    own.flat_map(|file| &mut file.blocks).for_each(|block| block.number += 1000);
+    assert_eq!(unit(&emptied, "/e").stray(), None, "no block is protected");
+}
+
+#[test]
+fn the_parity_of_a_renamed_folder_is_found() {
+    let listing = renamed_folder();
     let renamed = unit(&listing, "/e");
     assert_eq!((renamed.stray(), &renamed.state), (Some("/p/d"), &State::Stale(StaleParity::Elsewhere)));
     let steps = steps(&listing, "/e", ENCODED);
@@ -370,6 +392,36 @@ fn a_changed_folder_is_replicated_before_it_is_encoded_again() {
     assert_eq!(steps[..3], expected);
     assert!(steps.iter().any(|step| step.ends_with("/0-0 replace /p/d")), "{steps:#?}");
     assert_eq!(steps.last().map(String::as_str), Some("encoded"), "{steps:#?}");
+}
+
+/// No parity protects the rest of it, and it belongs to no stripe any more.
+#[test]
+fn a_file_that_was_truncated_below_the_limit_gets_its_replicas_again() {
+    let mut listing = encoded(sources(1));
+    let truncated = &mut listing.files[0];
+    truncated.bytes = 9000;
+    (truncated.blocks[0].bytes, truncated.blocks[0].stamp) = (9000, 5000);
+    listing.files[1..4].iter_mut().for_each(|file| file.replication = 3);
+    let steps = steps(&listing, "/d", ENCODED);
+    assert_eq!(steps[..2], ["set the replication of /d to 3", "wait until HDFS has created all replicas"]);
+}
+
+/// HDFS refuses to set its replication, and the other files must not wait for that.
+#[test]
+fn a_file_that_hdfs_erasure_codes_is_not_raised() {
+    let mut listing = encoded(sources(1));
+    listing.files.push(File { storing: Storing::Striped, ..file("/d/new", 30, &[50_000], 1) });
+    listing.files[0].replication = 3;
+    let facts = FactFinder::new(&listing).facts(&codec(), Some(&policies().policies()[0]), "/d", NOW_MS);
+    let low: Vec<&str> = facts.below(3).iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(low, ["/d/b", "/d/c", "/d/e"]);
+}
+
+#[test]
+fn a_folder_whose_files_are_gone_has_no_work() {
+    let mut listing = encoded(sources(1));
+    listing.files.retain(|file| file.path == "/p/d");
+    assert_eq!(steps(&listing, "/d", ENCODED), [End::SourceMissing.to_string()]);
 }
 
 #[test]

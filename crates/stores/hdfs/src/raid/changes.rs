@@ -65,9 +65,13 @@ impl RaidNameNode {
     ) -> Result<Option<bool>, Trouble> {
         let (mut proof, mut first) = (None, None);
         for (call, limit) in calls(file, facts, action, until_ms)? {
+            // A folder has a call for each file, and the last one must not take effect later than the first.
+            let limit = if let Action::SetReplication { .. } = action { left(until_ms) } else { limit };
             match self.0.change(&call, limit).await.map_err(trouble) {
                 Ok(answer) => proof = answer.changed.proof.or(proof),
-                Err(trouble) if is_of_one_move(action, &trouble) => drop(first.get_or_insert(trouble)),
+                Err(trouble) if is_of_one_call(facts, action, &trouble) => {
+                    first.get_or_insert(trouble);
+                }
                 Err(trouble) => return Err(trouble),
             }
         }
@@ -101,11 +105,17 @@ impl ParityMaker for RaidNameNode {
     }
 }
 
-/// Whether a failure concerns one of several moves, for example because its DataNode is full. The others are carried
-/// out: until then, a lost DataNode may hold several blocks of a stripe.
-fn is_of_one_move(action: &Action, trouble: &Trouble) -> bool {
+/// Whether a failure concerns one of several moves, for example because its DataNode is full; or one of the files of a folder
+/// that are raised, for example because it was deleted. The other calls are carried out: until then, a lost DataNode may hold
+/// several blocks of a stripe, or files have one replica.
+fn is_of_one_call(facts: &Facts, action: &Action, trouble: &Trouble) -> bool {
     let is_single = matches!(trouble, Trouble::Refused { kind: Refusal::Changed | Refusal::Other, .. });
-    matches!(action, Action::Move(_)) && is_single
+    let is_independent = match action {
+        Action::Move(_) => true,
+        Action::SetReplication { replication, .. } => !facts.below(*replication).is_empty(),
+        _ => false,
+    };
+    is_single && is_independent
 }
 
 /// Returns the calls of an action, each with the longest time without output.
@@ -155,10 +165,8 @@ fn calls(
             short(words)
         }
         Action::SetReplication { path, replication } => {
-            // A call that is not answered in time must not take effect later: the JVM is replaced.
-            let left = Duration::from_millis(until_ms.saturating_sub(now_ms())).max(Duration::from_secs(1));
             let calls = replicate(facts, path, *replication, until_ms)?;
-            calls.into_iter().map(|call| (call, left)).collect()
+            calls.into_iter().map(|call| (call, left(until_ms))).collect()
         }
         Action::Move(moves) => {
             let step = |step: &hdfs_raid::BlockMove| {
@@ -169,6 +177,12 @@ fn calls(
             moves.iter().map(step).collect()
         }
     })
+}
+
+/// Returns how long an answer may take. A call that is not answered in time must not take effect later: the JVM is
+/// replaced.
+fn left(until_ms: u64) -> Duration {
+    Duration::from_millis(until_ms.saturating_sub(now_ms())).max(Duration::from_secs(1))
 }
 
 /// Returns the file with this path among the facts.
@@ -183,11 +197,14 @@ fn by_inode(inode: u64) -> String {
     format!("/.reserved/.inodes/{inode}")
 }
 
-/// Returns the calls that set the replication of a file, or of the files of a folder.
+/// Returns the calls that set the replication of a file, or of the files of a folder. As long as there are files of a folder
+/// to raise, no other is lowered: lowering follows from further checks.
 fn replicate(facts: &Facts, path: &str, replication: u16, until_ms: u64) -> Result<Vec<String>, Trouble> {
     let is_source = facts.source.as_ref().is_some_and(|source| source.file.path == path);
+    let low = facts.below(replication);
     let files: Vec<&File> = match is_source {
-        true => facts.files().filter(|file| file.replication != replication).collect(),
+        true if low.is_empty() => facts.files().filter(|file| file.replication > replication).collect(),
+        true => low,
         false => found(facts, path).into_iter().collect(),
     };
     match files.is_empty() {
@@ -373,6 +390,14 @@ mod tests {
         let expected =
             [(c, 11), (d, 12)].map(|(path, inode)| format!("replicate {path} | 4 | 7 | {inode} | -"));
         assert_eq!(texts(&set), expected);
+        // A small file is raised with the others, but never lowered. While one is raised, no other is lowered.
+        let small = File { replication: 2, ..part(13, "/a b/e", &whole.blocks[2..]) };
+        let facts = Facts { small: vec![small], ..facts.clone() };
+        let inodes = |replication| {
+            let calls = replicate(&facts, "/a b", replication, 7).expect("calls");
+            calls.iter().filter_map(|call| call.split('\t').nth(3)?.parse().ok()).collect::<Vec<u64>>()
+        };
+        assert_eq!([inodes(4), inodes(3), inodes(1)], [vec![11, 12, 13], vec![13], vec![11, 12]]);
         let (from, to) = ("/t".to_owned(), "/p/a b".to_owned());
         let publish = texts(&Action::Publish { from, to, replaces: false });
         assert_eq!(publish, [format!("publish %2Ft | %2Fp%2Fa%20b | - | %2Fa%20b | 1 | {c} | {d}")]);
@@ -460,10 +485,21 @@ mod tests {
     #[test]
     fn a_move_that_fails_does_not_prevent_others() {
         let full = refused(Refusal::Other, "the DataNode cannot copy the block");
-        assert!(is_of_one_move(&Action::Move(Vec::new()), &full));
-        assert!(!is_of_one_move(&Action::Delete("/t".to_owned()), &full));
+        let is_of_one = |action: &Action, trouble: &Trouble| is_of_one_call(&facts(), action, trouble);
+        assert!(is_of_one(&Action::Move(Vec::new()), &full));
+        assert!(!is_of_one(&Action::Delete("/t".to_owned()), &full));
         let denied = refused(Refusal::Permission, "superuser privilege is required");
-        assert!([denied, Trouble::SafeMode].iter().all(|it| !is_of_one_move(&Action::Move(Vec::new()), it)));
+        assert!([denied, Trouble::SafeMode].iter().all(|it| !is_of_one(&Action::Move(Vec::new()), it)));
+    }
+
+    /// The other files of a folder would stay at one replica. But none is lowered after another one was found changed.
+    #[test]
+    fn a_file_that_cannot_be_raised_does_not_prevent_others() {
+        let set = |replication| Action::SetReplication { path: "/a b".to_owned(), replication };
+        let changed = refused(Refusal::Changed, "the file does not exist any more");
+        assert!(is_of_one_call(&facts(), &set(4), &changed));
+        assert!(!is_of_one_call(&facts(), &set(1), &changed));
+        assert!(!is_of_one_call(&facts(), &set(4), &Trouble::SafeMode));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub(crate) use hdfs_raid::TERM_BITS;
 use hdfs_raid::{Action, Drive, End, Facts, Goal, NewBlock, Note, Order, Pause, Stop, Trouble};
 use store_api::FileWorkKind;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -22,8 +23,6 @@ use super::{RaidFile, RaidNameNode};
 
 /// The most files whose blocks are read or written at the same time, and the most urgent ones besides.
 const DATA_AT_ONCE: usize = 2;
-/// The number of bits of a term that contain the process number, or identify the coordinator's cluster.
-pub(crate) const TERM_BITS: u32 = 20;
 /// DataNodes with about as many blocks are equally good places for new ones: the choice among them is random.
 const ABOUT: u64 = 4;
 

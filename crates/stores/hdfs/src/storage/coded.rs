@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use codes::{BlockIndex, CodeSpec};
 use hdfs_raid::{
-    Block, Codec, DataBlock, File, NodeIndex, RaidedSource, RaidedStripe, ShortenError, Storing,
+    Block, Codec, DataBlock, File, Fingerprint, NodeIndex, RaidedSource, RaidedStripe, ShortenError, Storing,
 };
 use repair::{NodeId, StripeId};
 
@@ -74,11 +74,11 @@ impl Coded {
         }
     }
 
-    /// Returns the stripe's name. It changes when a block of the stripe is replaced.
+    /// Returns the stripe's name. It changes when a block of the stripe is replaced, or ceases to exist.
     pub fn stripe_id(&self) -> StripeId {
         match self {
             Self::Group(group) => group.stripe_id(),
-            Self::Raid(stripe) => StripeId(format!("raid_{}_{}", stripe.number(), stripe.newest_stamp())),
+            Self::Raid(stripe) => stripe.stripe_id(),
         }
     }
 
@@ -155,6 +155,19 @@ impl RaidStripe {
 
     fn number(&self) -> i64 {
         self.blocks[0].number
+    }
+
+    /// Returns the name. If data blocks do not exist any more, the others have lower indices than before, although none of
+    /// them was replaced. So the name also has the fingerprint of the data blocks that exist. `RaidStripe` in `java/hdfs`
+    /// has the same rule.
+    fn stripe_id(&self) -> StripeId {
+        let name = format!("raid_{}_{}", self.number(), self.newest_stamp());
+        let data = &self.blocks[..self.blocks.len() - self.parity.blocks];
+        if self.code.data_blocks() == data.len() {
+            return StripeId(name);
+        }
+        let data: Vec<Block> = data.iter().map(RaidBlock::without_replicas).collect();
+        StripeId(format!("{name}_{}", Fingerprint::of(&data)))
     }
 
     /// Returns the highest generation stamp. A block that is written, truncated or replaced gets a higher one
@@ -291,6 +304,11 @@ impl RaidBlock {
     fn of(block: &Block) -> Self {
         Self { number: block.number, stamp: block.stamp, bytes: block.bytes }
     }
+
+    fn without_replicas(&self) -> Block {
+        let Self { number, stamp, bytes } = *self;
+        Block { number, stamp, bytes, replicas: Vec::new() }
+    }
 }
 
 /// Returns the holders of listed blocks.
@@ -425,6 +443,35 @@ mod tests {
         // The second file was deleted: the answer has no line about it.
         files.remove(1);
         assert_eq!(stripe.homes_in(&files), None);
+    }
+
+    /// Otherwise, a reader and the coordinator could mean different blocks by the same index.
+    #[test]
+    fn a_stripe_gets_another_name_when_a_data_block_ceases_to_exist() {
+        let codec = Codec::new("c", "rs-5-3".parse().expect("a code"), "/p", hdfs_raid::Scope::Folder);
+        let data = [(32, 1004), (33, 1005), (34, 1006)];
+        let name = |gone: &[usize]| {
+            let left = (0..data.len()).filter(|at| !gone.contains(at));
+            let data: Vec<_> = left.map(|at| data[at]).collect();
+            let blocks = data.iter().copied().chain([(48, 1020), (49, 1021)]);
+            let stripe = RaidStripe {
+                code: ShortCodes::default().get(&codec, 3, gone).expect("a code"),
+                block_bytes: 512,
+                source: 9,
+                data: data.iter().map(|_| Extent { inode: 16, start: 0, blocks: 1 }).collect(),
+                parity: Extent { inode: 17, start: 0, blocks: 2 },
+                blocks: blocks.map(|(number, stamp)| RaidBlock { number, stamp, bytes: 512 }).collect(),
+            };
+            Coded::Raid(Arc::new(stripe)).stripe_id()
+        };
+        assert_eq!(name(&[]).0, "raid_32_1021");
+        let [second, third] = [name(&[1]), name(&[2])];
+        assert!(
+            second.0.starts_with("raid_32_1021_") && third.0.starts_with("raid_32_1021_"),
+            "{second} {third}"
+        );
+        assert_ne!(second, third);
+        assert_eq!(number_of(&second), Some(32));
     }
 
     #[test]

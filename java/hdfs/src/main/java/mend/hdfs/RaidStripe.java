@@ -32,10 +32,12 @@ public final class RaidStripe implements HdfsStripe {
    *
    * @param code the code of the stripe, which has as many blocks
    * @param blocks data blocks first
+   * @param remaining the data blocks that exist, if others do not exist any more; otherwise empty
    * @param isDead whether a DataNode is known not to answer
    */
-  static RaidStripe of(String code, long blockBytes, List<LocatedBlock> blocks, Predicate<DatanodeInfo> isDead) {
-    RaidStripe stripe = new RaidStripe(name(blocks), code, blockBytes, blocks);
+  static RaidStripe of(String code, long blockBytes, List<LocatedBlock> blocks, List<LocatedBlock> remaining,
+      Predicate<DatanodeInfo> isDead) {
+    RaidStripe stripe = new RaidStripe(name(blocks, remaining), code, blockBytes, blocks);
     for (int index = 0; index < stripe.holders.length; index++) {
       DatanodeInfo holder = RaidedFile.holder(blocks.get(index), isDead);
       stripe.holders[index] = holder == null ? null : holder.getXferAddr();
@@ -43,10 +45,14 @@ public final class RaidStripe implements HdfsStripe {
     return stripe;
   }
 
-  /** Returns the name that Mend's store gives to a stripe of these blocks. */
-  private static String name(List<LocatedBlock> blocks) {
+  /**
+   * Returns the name that Mend's store gives to a stripe of these blocks. It depends on the data blocks that remain, so the
+   * coordinator never takes an index for that of another block.
+   */
+  private static String name(List<LocatedBlock> blocks, List<LocatedBlock> remaining) {
     LongStream stamps = blocks.stream().mapToLong(block -> block.getBlock().getGenerationStamp());
-    return "raid_" + blocks.get(0).getBlock().getBlockId() + "_" + stamps.max().getAsLong();
+    String name = "raid_" + blocks.get(0).getBlock().getBlockId() + "_" + stamps.max().getAsLong();
+    return remaining.isEmpty() ? name : name + "_" + Fingerprints.of(remaining);
   }
 
   /** Marks a block as unavailable. */

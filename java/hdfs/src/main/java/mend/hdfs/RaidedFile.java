@@ -199,7 +199,9 @@ public final class RaidedFile {
     String code = layout.code().name(layout.present(number), gone);
     List<LocatedBlock> blocks = new ArrayList<>(blocks(number));
     blocks.removeIf(block -> block == null);
-    RaidStripe stripe = RaidStripe.of(code, layout.blockBytes(), blocks, isDead);
+    int remainingBlocks = blocks.size() - layout.code().parity();
+    List<LocatedBlock> remaining = gone.isEmpty() ? List.of() : blocks.subList(0, remainingBlocks);
+    RaidStripe stripe = RaidStripe.of(code, layout.blockBytes(), blocks, remaining, isDead);
     stripe.lose(index(lost));
     return stripe;
   }

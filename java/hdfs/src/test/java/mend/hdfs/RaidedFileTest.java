@@ -167,6 +167,7 @@ class RaidedFileTest {
     LocatedBlock lost = alone(2, BLOCK);
     RaidedFile file = folder(List.of(alone(0, BLOCK), lost), RECORD);
     RaidStripe stripe = file.stripeWithout(lost, node -> false);
+    assertEquals("raid_100_1201_" + Fingerprints.of(List.of(alone(0, BLOCK), lost)), stripe.name());
     assertEquals(1, file.index(lost));
     assertTrue(stripe.whereabouts().endsWith("[10.0.0.1:9866, null, 10.0.0.1:9866, 10.0.0.2:9866]"), stripe.whereabouts());
     Decoding decoding = file.decoding(lost, node -> false);

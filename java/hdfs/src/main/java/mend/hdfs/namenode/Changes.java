@@ -16,6 +16,7 @@ import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.XAttrSetFlag;
 import org.apache.hadoop.fs.permission.AclEntry;
 import org.apache.hadoop.fs.permission.AclUtil;
+import org.apache.hadoop.fs.permission.FsAction;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException;
@@ -225,13 +226,22 @@ final class Changes {
     if (files.isEmpty()) {
       copyPermissions(source, from);
     } else {
-      copyCommonPermissions(files, from);
+      copyCommonPermissions(source, files, from);
     }
     if (replaced.equals("-")) {
+      deleteEmptyFolder(to);
       client.rename(from, to, Rename.NONE);
     } else {
       checkInode(to, Long.parseLong(replaced));
       client.rename(from, to, Rename.OVERWRITE);
+    }
+  }
+
+  /** Deletes the folder in which the parity of former subfolders was: the parity of their folder has the same path. */
+  private void deleteEmptyFolder(String path) throws IOException {
+    HdfsFileStatus there = client.getFileInfo(path);
+    if (there != null && there.isDirectory()) {
+      client.delete(path, false);
     }
   }
 
@@ -262,10 +272,15 @@ final class Changes {
   }
 
   /**
-   * Gives parity of several files their permissions if these are the same. Otherwise only HDFS's superuser can read it:
-   * from the parity and some files, the others could be computed.
+   * Gives parity of the files of a folder their permissions if these are the same. Otherwise only HDFS's superuser can read
+   * it: from the parity and some files, the others could be computed. The parity is not in the folder, so whoever may not
+   * enter the folder gets no right to the parity.
    */
-  private void copyCommonPermissions(List<String> files, String to) throws IOException {
+  private void copyCommonPermissions(String folder, List<String> files, String to) throws IOException {
+    HdfsFileStatus above = client.getFileInfo(folder);
+    if (above == null) {
+      throw new ChangedException(folder + " does not exist any more");
+    }
     HdfsFileStatus first = null;
     for (String file : files) {
       HdfsFileStatus status = client.getFileInfo(file);
@@ -273,15 +288,36 @@ final class Changes {
         throw new ChangedException(file + " does not exist any more");
       }
       first = first == null ? status : first;
-      boolean isSame = status.getOwner().equals(first.getOwner()) && status.getGroup().equals(first.getGroup())
-          && status.getPermission().equals(first.getPermission()) && !status.hasAcl();
+      boolean isSame = status.getPermission().equals(first.getPermission()) && hasOwnersOf(status, first)
+          && (hasOwnersOf(status, above) || isOpenToAll(above)) && !status.hasAcl() && !above.hasAcl();
       if (!isSame) {
         client.setOwner(to, UserGroupInformation.getCurrentUser().getShortUserName(), null);
         client.setPermission(to, Parities.PRIVATE);
         return;
       }
     }
-    copyPermissions(files.get(0), to);
+    FsPermission ofFile = first.getPermission();
+    FsPermission ofFolder = above.getPermission();
+    client.setOwner(to, first.getOwner(), first.getGroup());
+    client.setPermission(to, new FsPermission(within(ofFile.getUserAction(), ofFolder.getUserAction()),
+        within(ofFile.getGroupAction(), ofFolder.getGroupAction()),
+        within(ofFile.getOtherAction(), ofFolder.getOtherAction())));
+  }
+
+  private static boolean hasOwnersOf(HdfsFileStatus one, HdfsFileStatus other) {
+    return one.getOwner().equals(other.getOwner()) && one.getGroup().equals(other.getGroup());
+  }
+
+  /** Whether all users may enter a folder. */
+  private static boolean isOpenToAll(HdfsFileStatus folder) {
+    FsPermission permission = folder.getPermission();
+    return permission.getUserAction().implies(FsAction.EXECUTE) && permission.getGroupAction().implies(FsAction.EXECUTE)
+        && permission.getOtherAction().implies(FsAction.EXECUTE);
+  }
+
+  /** Returns the rights of users to a file in a folder to which they have other rights. */
+  private static FsAction within(FsAction ofFile, FsAction ofFolder) {
+    return ofFolder.implies(FsAction.EXECUTE) ? ofFile : FsAction.NONE;
   }
 
   private void mark(String path, String[] words) throws IOException {

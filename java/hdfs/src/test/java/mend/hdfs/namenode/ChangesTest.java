@@ -84,7 +84,7 @@ class ChangesTest {
           }
           switch (method.getName()) {
             case "getFileInfo":
-              return status(path.startsWith("/p") ? 8 : 7, path.endsWith("secret") ? 0600 : 0644);
+              return status(path.startsWith("/p") ? 8 : 7, permission(path), path.equals("/p/left"));
             case "getBlockLocations":
               return new LocatedBlocks(0, false, List.of(), null, true, null, null);
             case "setOwner":
@@ -102,8 +102,19 @@ class ChangesTest {
         });
   }
 
-  private static HdfsFileStatus status(long inode, int permission) {
-    return new HdfsFileStatus.Builder().path(new byte[] {'f'}).perm(new FsPermission((short) permission)).owner("o")
+  private static int permission(String path) {
+    switch (path) {
+      case "/d":
+        return 0755;
+      case "/closed":
+        return 0750;
+      default:
+        return path.endsWith("secret") ? 0600 : 0644;
+    }
+  }
+
+  private static HdfsFileStatus status(long inode, int permission, boolean isFolder) {
+    return new HdfsFileStatus.Builder().path(new byte[] {'f'}).isdir(isFolder).perm(new FsPermission((short) permission)).owner("o")
         .group("g").fileId(inode).build();
   }
 
@@ -134,6 +145,21 @@ class ChangesTest {
     permissions.clear();
     carryOut("publish", from, "%2Fp%2Fd", "-", "%2Fd", "7", "%2Fd%2Fa", "%2Fd%2Fsecret");
     assertEquals(List.of("/.reserved/.inodes/9 rw-------"), permissions);
+  }
+
+  /** Parity of a single block is as good as the block itself. */
+  @Test
+  void whoMayNotEnterAFolderMayNotReadItsParity() throws IOException {
+    String from = "%2F.reserved%2F.inodes%2F9";
+    carryOut("publish", from, "%2Fp%2Fclosed", "-", "%2Fclosed", "7", "%2Fclosed%2Fa", "%2Fclosed%2Fb");
+    assertEquals(List.of("/.reserved/.inodes/9 rw-r-----"), permissions);
+  }
+
+  /** The parity of subfolders, which do not exist any more, was in it. */
+  @Test
+  void anEmptyFolderGivesWayToParity() throws IOException {
+    carryOut("publish", "%2F.reserved%2F.inodes%2F9", "%2Fp%2Fleft", "-", "%2Fleft", "7", "%2Fleft%2Fa");
+    assertEquals(List.of("delete /p/left", "rename /.reserved/.inodes/9 /p/left NONE"), calls);
   }
 
   @Test
