@@ -443,7 +443,7 @@ fn a_block_that_is_found_after_earlier_checks_is_checked_while_another_helper_is
     cluster.wait(Duration::from_secs(1));
     cluster.frozen.clear();
     cluster.play();
-    cluster.wait(Duration::from_secs(1));
+    cluster.wait(Duration::from_secs(15));
     assert_eq!(cluster.core().scrub.proof.left(), 0);
     cluster.kill(&down);
     cluster.rebuild_without(&late, &id);

@@ -236,6 +236,8 @@ fn a_changed_block_of_a_folder_belongs_to_no_stripe() {
     script.await_that("both stripes", |script| script.stripes.load(Ordering::Relaxed) >= 2);
     let rewritten = FIRST.replace("B 32 1004 20480 0", "B 32 1020 20480 -");
     script.set("raided", &told_folder(&rewritten, "-"));
+    script.set("lost", "33\n");
+    script.set("counts", "0 0 0 1");
     script.set("edit", "m %2Fd%2Fa");
     let is_damaged = |script: &Script, stripe: &str| script.damaged.lock().expect("whole").contains(stripe);
     script.await_that("damage of the other file", |script| is_damaged(script, &rest()));
