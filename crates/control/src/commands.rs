@@ -90,7 +90,7 @@ commands! {
 
     /// Requests about repairs.
     Repair RepairCommand {
-        Queue(RepairRequest, Reply<RepairView>),
+        Queue(Box<RepairRequest>, Reply<RepairView>),
         List(Reply<Vec<RepairView>>),
         State(u64, ItemPage, Reply<RepairView>),
         /// Like `State`, but answers only for repairs of stripes that plug-ins described.

@@ -332,7 +332,7 @@ mod tests {
             bytes: 1 << 30,
             took_ms: 20_000,
             by: "policy warehouse".to_owned(),
-            failure: (number % 2 == 0).then(|| "the quota is exceeded".repeat(20)),
+            failure: number.is_multiple_of(2).then(|| "the quota is exceeded".repeat(20)),
         };
         (0..20_000).for_each(|number| out.note(worked(work(number))));
         history.take(7, &mut out);

@@ -526,7 +526,7 @@ impl TestCluster {
     }
 
     fn repair(&mut self, request: RepairRequest) -> RepairView {
-        let repair = self.ask(|reply| RepairCommand::Queue(request, reply)).unwrap();
+        let repair = self.ask(|reply| RepairCommand::Queue(request.into(), reply)).unwrap();
         self.play();
         self.repair_state(repair.repair)
     }

@@ -138,7 +138,7 @@ async fn queue_repair(asked: Asked<QueueRepair>) -> Answer<RepairView> {
         let stripe = StripeId(request.stripe.unwrap_or_default());
         return Err(RequestError::from(DescriptionError::NoHomes(stripe)).into());
     }
-    asked.core.ask(|reply| RepairCommand::Queue(request, reply)).await
+    asked.core.ask(|reply| RepairCommand::Queue(request.into(), reply)).await
 }
 
 /// Returns the state of a repair. If the request sets `wait_ms`, first waits until the repair ends or its

@@ -49,7 +49,7 @@ impl Rebuilder for OwnRebuilder {
     fn begin<'a>(&'a self, rebuild: &'a Rebuild) -> Later<'a, Result<u64, RebuildError>> {
         let request = request(rebuild);
         Box::pin(async move {
-            let queued = self.0.value(|reply| RepairCommand::Queue(request, reply)).await?;
+            let queued = self.0.value(|reply| RepairCommand::Queue(request.into(), reply)).await?;
             Ok(queued.repair)
         })
     }

@@ -40,7 +40,7 @@ fn homes(homes: &[(u16, &str)]) -> RepairRequest {
 }
 
 fn refused(cluster: &mut TestCluster, request: RepairRequest) -> String {
-    cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err().to_string()
+    cluster.ask(|reply| RepairCommand::Queue(request.into(), reply)).unwrap_err().to_string()
 }
 
 /// Starts helpers h1 to h6 with the described blocks on their disks, and a plug-in.
@@ -371,8 +371,9 @@ fn few_repairs_of_a_described_stripe_are_open_at_a_time() {
     let mut cluster = cluster();
     describe(&mut cluster, &described(&[1])).unwrap();
     cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
-    let queued: Vec<_> =
-        (0..20).map(|_| cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]), reply))).collect();
+    let queued: Vec<_> = (0..20)
+        .map(|_| cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]).into(), reply)))
+        .collect();
     let (taken, refused): (Vec<_>, Vec<_>) = queued.into_iter().partition(Result::is_ok);
     assert_eq!((taken.len(), refused.len()), (16, 4));
     let error = refused[0].as_ref().unwrap_err().to_string();
@@ -387,7 +388,7 @@ fn repairs_of_a_described_stripe_count_while_they_are_being_recorded() {
     cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
     cluster.stuck = true;
     let queued: Vec<RequestId> = (0..20)
-        .map(|_| cluster.await_later(|reply| RepairCommand::Queue(homes(&[(1, "h5")]), reply)))
+        .map(|_| cluster.await_later(|reply| RepairCommand::Queue(homes(&[(1, "h5")]).into(), reply)))
         .collect();
     cluster.stuck = false;
     cluster.pump();
@@ -414,7 +415,7 @@ fn a_command_for_a_block_of_a_dead_server_begins_the_recovery_of_the_server() {
         cluster.handle(Event::Changed(changes));
         describe(&mut cluster, &given).unwrap();
         cluster.frozen.insert("h5".to_owned()); // The repairs stay open.
-        cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]), reply)).unwrap();
+        cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]).into(), reply)).unwrap();
         cluster.wait(Duration::from_secs(2));
         let repairs = cluster.ask(RepairCommand::List).unwrap();
         let recoveries = repairs.iter().filter(|repair| repair.target == "node h2" && repair.by_itself);
@@ -444,7 +445,7 @@ fn a_command_that_cannot_be_carried_out_now_is_given_back_to_the_store() {
     cluster.handle(Event::Changed(changes));
     describe(&mut cluster, &given).unwrap();
     cluster.frozen.insert("h5".to_owned()); // The repairs stay open.
-    cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]), reply)).unwrap();
+    cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]).into(), reply)).unwrap();
     cluster.wait(Duration::from_secs(2));
     let refused = |cluster: &mut TestCluster| describe(cluster, &given).unwrap_err();
     let error = refused(&mut cluster);

@@ -359,7 +359,7 @@ fn a_repair_in_the_background_does_not_stand_in_for_an_automatic_one() {
     let stripe = Some(file.layout[0].stripe.stripe.clone());
     let priority = Some("background".to_owned());
     let request = RepairRequest { stripe, priority, ..RepairRequest::default() };
-    cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap();
+    cluster.ask(|reply| RepairCommand::Queue(request.into(), reply)).unwrap();
     cluster.core().base.settings.heal = Some(HealPolicy { dry_run: false });
     cluster.wait(Duration::from_secs(2));
     assert_eq!(cluster.states_of("f"), ["healthy"; 4]);

@@ -28,7 +28,7 @@ impl TestCluster {
         let dead = home(file, 0);
         self.kill(&dead);
         let request = RepairRequest { all: true, ..RepairRequest::default() };
-        self.ask(|reply| RepairCommand::Queue(request, reply)).unwrap();
+        self.ask(|reply| RepairCommand::Queue(request.into(), reply)).unwrap();
         self.stuck = true;
         self.play();
         self.helper_with(&block(file, 0), &dead)

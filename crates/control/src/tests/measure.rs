@@ -114,8 +114,9 @@ fn measure_a_thousand_helpers() {
     cluster.ask(ClusterCommand::Metrics).unwrap();
     timed("metrics", begun);
     let begun = Instant::now();
-    let repair = cluster
-        .ask(|reply| RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }, reply));
+    let repair = cluster.ask(|reply| {
+        RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }.into(), reply)
+    });
     let repair = repair.unwrap();
     println!("{} stripes, {} jobs", repair.counts.stripes, cluster.core().jobs.running.len());
     timed("queued, and the first jobs started", begun);

@@ -62,7 +62,7 @@ fn a_dead_node_is_recovered_onto_the_named_helpers() {
     let mut cluster = TestCluster::new(7);
     cluster.put("f", 12);
     let request = RepairRequest { node: Some("h1".into()), ..RepairRequest::default() };
-    let up = cluster.ask(|reply| RepairCommand::Queue(request.clone(), reply)).unwrap_err();
+    let up = cluster.ask(|reply| RepairCommand::Queue(request.clone().into(), reply)).unwrap_err();
     assert!(up.to_string().starts_with("helper h1 is up"), "{up}");
     cluster.kill("h1");
     let lost = cluster.node_view("h1").blocks;
@@ -113,7 +113,7 @@ fn a_drain_uses_the_requested_way() {
     assert_eq!(schemes(&rebuilt), BTreeSet::from(["pipelined".to_owned()]));
     let request =
         RepairRequest { drain: Some("h3".into()), way: Some("burn".into()), ..RepairRequest::default() };
-    let error = cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap_err();
+    let error = cluster.ask(|reply| RepairCommand::Queue(request.into(), reply)).unwrap_err();
     assert!(error.to_string().contains("both, migrate and rebuild"), "{error}");
 }
 
@@ -504,7 +504,7 @@ fn a_repair_that_has_just_ended_is_known() {
     for stripe in &file.layout {
         let request =
             RepairRequest { stripe: Some(stripe.stripe.stripe.clone()), ..RepairRequest::default() };
-        let repair = cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap().repair;
+        let repair = cluster.ask(|reply| RepairCommand::Queue(request.into(), reply)).unwrap().repair;
         if repairs.is_empty() {
             cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
         }

@@ -55,7 +55,7 @@ fn a_repair_of_former_blocks_ends_without_changing_the_new_ones() {
         cluster.handle(Event::Changed(vec![StoreChange::Stripe(record.clone(), false)]));
         cluster.frozen.extend((1..=6).map(|at| format!("h{at}")));
         let request = RepairRequest { all: true, ..RepairRequest::default() };
-        let repair = cluster.ask(|reply| RepairCommand::Queue(request, reply)).unwrap().repair;
+        let repair = cluster.ask(|reply| RepairCommand::Queue(request.into(), reply)).unwrap().repair;
         cluster.play();
         assert_eq!(cluster.core().jobs.running.len(), 1);
         record.blocks[3].state = BlockState::Healthy;

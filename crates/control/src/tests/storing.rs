@@ -147,14 +147,14 @@ fn a_failing_storage_changes_nothing_and_is_retried() {
     };
     assert!(cluster.ask(|reply| FileCommand::BeginPut(request, reply)).is_err());
     let all = RepairRequest { all: true, ..RepairRequest::default() };
-    assert!(cluster.ask(|reply| RepairCommand::Queue(all.clone(), reply)).is_err());
+    assert!(cluster.ask(|reply| RepairCommand::Queue(all.clone().into(), reply)).is_err());
     assert_eq!(cluster.files(), ["f"]);
     cluster.broken = false;
     cluster.wait(Duration::from_secs(2));
     // After the fault, a repair that is queued while the storage is stuck ends once the storage resumes.
     cluster.kill(&home(&file, 0));
     cluster.stuck = true;
-    let repair = cluster.await_later(|reply| RepairCommand::Queue(all, reply));
+    let repair = cluster.await_later(|reply| RepairCommand::Queue(all.into(), reply));
     cluster.go_on();
     let repair = cluster.answered::<RepairView>(repair).unwrap().unwrap();
     cluster.wait(Duration::from_secs(5));
@@ -168,7 +168,7 @@ fn a_repair_is_not_done_before_its_block_is_recorded() {
     let file = cluster.put("f", 1);
     cluster.kill(&home(&file, 0));
     let all = RepairRequest { all: true, ..RepairRequest::default() };
-    let repair = cluster.ask(|reply| RepairCommand::Queue(all, reply)).unwrap().repair;
+    let repair = cluster.ask(|reply| RepairCommand::Queue(all.into(), reply)).unwrap().repair;
     cluster.stuck = true;
     cluster.play();
     cluster.wait(Duration::from_secs(2));
@@ -190,11 +190,13 @@ fn a_repair_that_waited_for_the_storage_starts_when_the_storage_works_again() {
     let mut cluster = TestCluster::new(5);
     let file = cluster.put("f", 1);
     cluster.kill(&home(&file, 0));
-    let first = cluster
-        .ask(|reply| RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }, reply));
+    let first = cluster.ask(|reply| {
+        RepairCommand::Queue(RepairRequest { all: true, ..RepairRequest::default() }.into(), reply)
+    });
     let stripe = Some(file.layout[0].stripe.stripe.clone());
-    let second = cluster
-        .ask(|reply| RepairCommand::Queue(RepairRequest { stripe, ..RepairRequest::default() }, reply));
+    let second = cluster.ask(|reply| {
+        RepairCommand::Queue(RepairRequest { stripe, ..RepairRequest::default() }.into(), reply)
+    });
     let (first, second) = (first.unwrap().repair, second.unwrap().repair);
     cluster.stuck = true;
     cluster.play();

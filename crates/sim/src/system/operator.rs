@@ -104,7 +104,7 @@ impl<'s> Operator<'s> {
     }
 
     pub(crate) fn repair(&mut self, request: RepairRequest) {
-        self.order(|reply| RepairCommand::Queue(request, reply));
+        self.order(|reply| RepairCommand::Queue(request.into(), reply));
     }
 
     fn stop_drain(&mut self, name: String) {

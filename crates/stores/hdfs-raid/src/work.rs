@@ -258,7 +258,7 @@ impl Work {
         let members = (self.codec.scope == Scope::Folder).then(|| Members::of(&source.blocks))?;
         let is_recorded = parity.marks.members.as_ref() == Some(&members);
         let path = parity.file.path.clone();
-        (!is_recorded).then(|| Next::Act(Action::Mark { path, mark: Mark::Members(members) }))
+        (!is_recorded).then_some(Next::Act(Action::Mark { path, mark: Mark::Members(members) }))
     }
 
     /// Returns the check of parity, or the note on the first file if the check succeeded; `None` if it

@@ -178,7 +178,7 @@ fn told_folder(first: &str, holder: &str) -> String {
     let block = |(number, stamp, bytes)| Block { number, stamp, bytes, replicas: Vec::new() };
     let data = [(32, 1004, 20_480), (33, 1005, 15_000)].map(block);
     let parity = [(48, 1010, 20_480), (49, 1011, 20_480)].map(block);
-    let [source, of_parity] = [&data, &parity].map(|blocks| Fingerprint::of(blocks));
+    let [source, of_parity] = [&data, &parity].map(Fingerprint::of);
     let note = Note { inode: 9, replication: 3, source, parity: of_parity };
     let mut text = format!(
         "D %2Fd 7 9\n{first}F 21 %2Fd%2Fb 15000 20480 1 7 replicated closed\nB 33 1005 15000 {holder}\n\
