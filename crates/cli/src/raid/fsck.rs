@@ -309,7 +309,9 @@ mod tests {
         let mut listing = encoded(1);
         listing.files[0].modified_ms = 9;
         let (text, answer) = checked(listing);
-        assert!(text.contains("/data/f: unreadable (missing blocks without valid parity: 1)"), "{text}");
+        let lost =
+            "/data/f: unreadable (missing blocks without valid parity: 1; 1 block without all replicas since";
+        assert!(text.contains(lost), "{text}");
         assert!(text.contains("  block 0 of /data/f blk_0_1, 1048576 bytes: MISSING\n"), "{text}");
         assert_eq!(answer.facts()["paths"][0]["files"][0]["lost_blocks"][0]["file"], "/data/f");
         let mut stale = encoded(0);
