@@ -1,7 +1,7 @@
 //! Puts clients' reads before background transfers (repairs and drains) on this node's links and disks.
 //!
-//! While this node takes part in reads, its background transfers send and receive in turns, at a rate that
-//! keeps the queues on its links short. A read then waits for a few milliseconds of background slices, and
+//! While this node takes part in reads, its background transfers send in turns, at a rate that keeps the queues on its
+//! links and on those of its peers short. They receive in turns while this node's own links have a queue. A read then waits for a few milliseconds of background slices, and
 //! not for a full queue. While there are no reads, background transfers are not paced.
 //!
 //! [`Controller`] chooses the rate, from the queueing delays that [`PathWatch`] observes. [`Turns`] spreads

@@ -23,7 +23,7 @@ pub struct FileWork {
     pub bytes: u64,
     /// The time that the work took, in milliseconds.
     pub took_ms: u64,
-    /// Who asked for it, such as `policy warehouse`.
+    /// The policy or member that asked for it, such as `policy warehouse`.
     pub by: String,
     /// Why it failed; `None` if the file is in the desired state.
     pub failure: Option<String>,

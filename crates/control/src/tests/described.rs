@@ -55,6 +55,14 @@ fn cluster() -> TestCluster {
     cluster
 }
 
+/// Describes the stripe without the blocks in `lost`, and freezes all helpers, so that no repair ends.
+fn frozen(lost: &[u16]) -> TestCluster {
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(lost)).unwrap();
+    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    cluster
+}
+
 #[test]
 fn named_blocks_of_a_given_stripe_are_placed_as_the_plug_in_requests() {
     let mut cluster = cluster();
@@ -203,9 +211,7 @@ fn an_unused_given_stripe_is_dropped() {
 #[test]
 fn a_repair_in_the_background_is_never_urgent() {
     for (priority, is_urgent) in [(None, true), (Some("normal"), true), (Some("background"), false)] {
-        let mut cluster = cluster();
-        describe(&mut cluster, &described(&[2, 3])).unwrap();
-        cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+        let mut cluster = frozen(&[2, 3]);
         let priority = priority.map(str::to_owned);
         let repair = cluster.repair(RepairRequest { priority, ..homes(&[(2, "h5"), (3, "h6")]) }).repair;
         let core = cluster.core();
@@ -253,9 +259,7 @@ fn one_block_is_rebuilt_first_as_a_spare_for_the_check_of_the_others() {
 
 #[test]
 fn a_repair_is_cancelled_once_its_client_is_gone_for_the_time_of_its_lease() {
-    let mut cluster = cluster();
-    describe(&mut cluster, &described(&[1])).unwrap();
-    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let mut cluster = frozen(&[1]);
     let leased = RepairRequest { lease_ms: Some(20_000), ..homes(&[(1, "h6")]) };
     let repair = cluster.repair(leased).repair;
     cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
@@ -279,9 +283,7 @@ fn a_repair_is_cancelled_once_its_client_is_gone_for_the_time_of_its_lease() {
 /// The process was stopped for longer than the lease, so no client could ask.
 #[test]
 fn a_repair_whose_coordinator_stood_still_is_not_abandoned() {
-    let mut cluster = cluster();
-    describe(&mut cluster, &described(&[1])).unwrap();
-    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let mut cluster = frozen(&[1]);
     let leased = RepairRequest { lease_ms: Some(20_000), ..homes(&[(1, "h6")]) };
     let repair = cluster.repair(leased).repair;
     cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
@@ -368,9 +370,7 @@ fn a_description_gives_way_to_the_store_that_lists_the_stripe_later() {
 /// Each repair of a described stripe keeps the description, also in the catalog.
 #[test]
 fn few_repairs_of_a_described_stripe_are_open_at_a_time() {
-    let mut cluster = cluster();
-    describe(&mut cluster, &described(&[1])).unwrap();
-    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let mut cluster = frozen(&[1]);
     let queued: Vec<_> = (0..20)
         .map(|_| cluster.ask(|reply| RepairCommand::Queue(homes(&[(1, "h5")]).into(), reply)))
         .collect();
@@ -383,9 +383,7 @@ fn few_repairs_of_a_described_stripe_are_open_at_a_time() {
 /// Commands that arrive before the first ones are recorded count as well.
 #[test]
 fn repairs_of_a_described_stripe_count_while_they_are_being_recorded() {
-    let mut cluster = cluster();
-    describe(&mut cluster, &described(&[1])).unwrap();
-    cluster.frozen.extend((1..=6).map(|number| format!("h{number}")));
+    let mut cluster = frozen(&[1]);
     cluster.stuck = true;
     let queued: Vec<RequestId> = (0..20)
         .map(|_| cluster.await_later(|reply| RepairCommand::Queue(homes(&[(1, "h5")]).into(), reply)))

@@ -205,7 +205,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the files are called, their blocks keep their stripes; and other files have the order of the listing.
+        /// Blocks keep their stripes when their files are renamed; the blocks of other files have the order of the listing.
         #[test]
         fn the_order_is_that_of_the_record_for_the_same_blocks(
             lengths in prop::collection::vec(1_usize..4, 1..6),

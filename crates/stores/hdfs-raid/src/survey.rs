@@ -189,7 +189,7 @@ pub fn survey(listing: &Listing, policies: &Policies, now_ms: u64) -> Survey {
     finish(units, listing, policies)
 }
 
-/// Adds the parity files. What a unit includes is not counted twice.
+/// Adds the parity files, except those that are counted with a unit already.
 fn finish(mut units: Vec<Unit>, listing: &Listing, policies: &Policies) -> Survey {
     let used = units.iter().filter_map(|unit| unit.protection.clone());
     let used: Vec<Protection> = used.collect();

@@ -175,7 +175,7 @@ struct Network {
     outcome: Outcome,
 }
 
-/// What happened since the last call of `run`.
+/// The counts since the last call of `run`.
 #[derive(Default)]
 struct Outcome {
     seconds: f64,

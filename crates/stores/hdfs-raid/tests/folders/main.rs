@@ -462,7 +462,7 @@ fn folders_that_cannot_be_encoded_have_a_reason() {
 }
 
 proptest! {
-    /// Whatever happens to the files, each stripe consists of the blocks with which it was made, at their positions.
+    /// Each stripe consists of the blocks with which it was made, at their positions.
     #[test]
     fn stripes_agree_with_the_slow_reference(
         lengths in prop::collection::vec(prop::collection::vec(11_000_u64..40_000, 1..4), 1..8),

@@ -1,4 +1,4 @@
-//! What operators are told about encoding by policies. Pure.
+//! The remarks and problems about encoding by policies that operators see. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

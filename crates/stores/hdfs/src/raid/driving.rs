@@ -42,7 +42,7 @@ pub struct Outcome {
     pub path: String,
     /// The state that was reached, or why the work was given up.
     pub result: Result<End, Stop>,
-    /// What the work has done.
+    /// The changes that the work has made.
     pub deeds: Deeds,
 }
 
@@ -116,7 +116,7 @@ pub trait Pace: Send + Sync {
     fn ready<'a>(&'a self, path: &'a str, is_lowered: bool) -> Pending<'a, bool>;
 
     /// Whether the work continues, given the facts of a look and the term of the work, which has none before the first
-    /// look. Nothing changes between the look and this question.
+    /// look. The caller asks right after the look, before any change.
     fn accepts(&self, path: &str, term: Option<u64>, facts: &Facts) -> bool;
 
     /// Takes the number of bytes that a call has read from DataNodes or written to them.

@@ -131,7 +131,7 @@ struct Entry {
     failures: u32,
     /// Why the last attempt has failed, if it has, and the time since which all have failed.
     failure: Option<(String, u64)>,
-    /// What the work waits for, and since when.
+    /// The event for which the work waits, and the time since which it has waited.
     wait: Option<(Pause, u64)>,
     /// Whether the policies have changed since the work has begun.
     is_forgotten: bool,
