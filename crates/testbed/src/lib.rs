@@ -38,6 +38,7 @@ pub use network::Network;
 pub use process::{Piped, Process, signal_process};
 pub use skip::is_skipped;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The timeout of [`eventually`]. It is generous, because the machine may be busy with other tests.
@@ -65,6 +66,15 @@ pub fn eventually_within<T>(limit: Duration, what: &str, mut look: impl FnMut() 
         assert!(Instant::now() < end, "waited {limit:?} for {what}");
         std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Replaces a file that running programs read, for example their configuration: they never see a part of it.
+///
+/// # Panics
+/// If the file cannot be written.
+pub fn replace_file(path: &Path, content: impl AsRef<[u8]>) {
+    let new = path.with_extension("new");
+    std::fs::write(&new, content).and_then(|()| std::fs::rename(&new, path)).expect("written");
 }
 
 /// Runs a command, which is split at spaces.

@@ -358,7 +358,7 @@ fn a_helper_with_a_leaked_key_is_renamed_and_keeps_its_blocks() {
     let text = fs::read_to_string(&config).unwrap();
     let start = text.find("[[helper]]\nname = \"h1\"").unwrap();
     let end = text[start + 1..].find("[[helper]]").map_or(text.len(), |at| start + 1 + at);
-    fs::write(&config, format!("{}{}", &text[..start], &text[end..])).unwrap();
+    testbed::replace_file(&config, format!("{}{}", &text[..start], &text[end..]));
     let blocks = cluster.folder().join("helpers/h1/blocks");
     let listen = format!("127.0.0.1:{}", cluster.base_port() + 2);
     let add = ["node", "add", "fresh", "--listen", &listen, "--blocks", blocks.to_str().unwrap()];

@@ -52,7 +52,7 @@ fn edit(cluster: &Cluster, change: impl Fn(&str) -> Option<String>) {
     let lines = text.lines().map(|line| change(line).unwrap_or_else(|| line.to_owned()));
     let changed = lines.collect::<Vec<_>>().join("\n");
     assert_ne!(changed.trim(), text.trim(), "there is a line to change");
-    std::fs::write(&path, changed).unwrap();
+    testbed::replace_file(&path, changed);
 }
 
 /// Opens a port that forwards traffic to and from `port` and records it. Returns the new port.

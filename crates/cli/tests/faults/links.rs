@@ -134,7 +134,7 @@ fn a_repair_goes_over_helpers_with_better_links() {
     for from in holders.iter().filter(|&from| *from != home) {
         text += &format!("\n[[link]]\nfrom = \"{from}\"\nto = \"{home}\"\nrate = \"1mbit\"\n");
     }
-    std::fs::write(path, text).unwrap();
+    testbed::replace_file(&path, text);
     // The coordinator rereads mend.toml when a helper registers.
     cluster.kill(&spare[0]);
     cluster.start(&["helper", &spare[0]]);

@@ -131,7 +131,7 @@ fn set_metrics(cluster: &Cluster, helper: &str, address: &str) {
     let name = format!("name = \"{helper}\"\n");
     let text = text.replacen(&name, &format!("{name}metrics = \"{address}\"\n"), 1);
     assert!(text.contains(address), "{text}");
-    fs::write(&config, text).unwrap();
+    testbed::replace_file(&config, text);
 }
 
 #[test]

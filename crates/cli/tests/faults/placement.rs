@@ -135,7 +135,7 @@ fn a_stripe_with_several_blocks_on_one_helper_is_not_safe() {
     let text = fs::read_to_string(&config).unwrap();
     let start = text.find(&format!("[[helper]]\nname = \"{leaves}\"")).unwrap();
     let end = text[start + 1..].find("[[helper]]").map_or(text.len(), |at| start + 1 + at);
-    fs::write(&config, format!("{}{}", &text[..start], &text[end..])).unwrap();
+    testbed::replace_file(&config, format!("{}{}", &text[..start], &text[end..]));
     cluster.kill("coordinator");
     cluster.start(&["coordinator"]);
     cluster.start(&["helper", &hoarder]);

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-use testbed::Mend;
+use testbed::{Mend, replace_file};
 
 use crate::mend;
 use crate::ports::Ports;
@@ -123,7 +123,7 @@ fn serve_metrics(mend: &mut Mend) -> Ports {
         assert!(text.contains(&line), "{name}: {text}");
         text = text.replacen(&line, &format!("{line}metrics = \"127.0.0.1:{port}\"\n"), 1);
     }
-    fs::write(&path, text).expect("written");
+    replace_file(&path, text);
     for at in 0..names.len() {
         mend.kill_helper(at);
         mend.start_helper(at);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use testbed::{Mend, content, eventually_within};
+use testbed::{Mend, content, eventually_within, replace_file};
 
 use crate::mend;
 use crate::raid_encoding::{BLOCK, clean_up, holders, policy, put};
@@ -39,7 +39,7 @@ pub fn by_the_coordinator(world: &mut World) {
     assert!(holders(world, PARITY).len() == 8, "two stripes have eight parity blocks");
     world.restart_namenode_with(&NO_REPAIR);
 
-    fs::write(&policy, "[[policy]]\nname = 1\n").expect("written");
+    replace_file(Path::new(&policy), "[[policy]]\nname = 1\n");
     await_problem(&mend, "the former policies still apply");
     await_remark(&mend, "encoding by policies: nothing to do");
     fs::remove_file(&policy).expect("removed");
@@ -54,7 +54,7 @@ pub fn evaluate(mend: &Mend, policy: &str) {
     let name = Path::new(policy).file_name().expect("a name").to_str().expect("text");
     let with = format!("[store.raid]\npolicies = \"{name}\"\ninterval = \"10s\"\n");
     assert!(text.contains("[store.raid]\n"), "{text}");
-    fs::write(&path, text.replace("[store.raid]\n", &with)).expect("written");
+    replace_file(&path, text.replace("[store.raid]\n", &with));
 }
 
 /// Appends bytes to the file, and reads all of it back.

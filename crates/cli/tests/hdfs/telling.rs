@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use hdfs::{NameNode, NameNodeSettings, Progress};
 use serde_json::Value;
-use testbed::{Mend, eventually};
+use testbed::{Mend, eventually, replace_file};
 
 use crate::mend;
 use crate::world::{NO_REPAIR, World};
@@ -137,7 +137,7 @@ pub fn servers(world: &mut World) {
     let text = std::fs::read_to_string(&config).expect("its configuration");
     let from = text.find(&format!("[[helper]]\nname = \"{}\"", mend.names()[4])).expect("its table");
     let to = text[from + 1..].find("[[helper]]").map_or(text.len(), |next| from + 1 + next);
-    std::fs::write(&config, text[..from].to_owned() + &text[to..]).expect("written");
+    replace_file(&config, text[..from].to_owned() + &text[to..]);
     mend.start_coordinator();
     let alone = world.cluster.nodes()[4].address();
     eventually("the DataNode without a helper is told of", || {
@@ -161,14 +161,14 @@ fn a_folder_that_a_helper_does_not_know(mend: &mut Mend) {
     let line =
         text.lines().find(|line| line.starts_with("folders = [")).expect("a helper's folders").to_owned();
     let (first, rest) = line.split_once(", ").expect("two folders");
-    std::fs::write(&config, text.replacen(&line, &format!("{first}]"), 1)).expect("written");
+    replace_file(&config, text.replacen(&line, &format!("{first}]"), 1));
     let hidden = rest.trim_matches(['"', ']', ' ']);
     mend.start_coordinator();
     eventually("a warning about the folder", || {
         let troubles = mend.ask(&["status"])?["conditions"].to_string();
         (troubles.contains("its helper does not know") && troubles.contains(hidden)).then_some(())
     });
-    std::fs::write(&config, text).expect("written");
+    replace_file(&config, text);
 }
 
 /// The NameNode dies, and is down when the coordinator starts again. The coordinator answers, but does not
