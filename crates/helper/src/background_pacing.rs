@@ -61,7 +61,9 @@ struct Shared {
     /// The last time at which bytes of a read moved, in microseconds after `start`; 0 if there was no read.
     read_at_us: AtomicU64,
     /// The bytes that background transfers have sent, and those that they have received.
-    moved_bytes: [AtomicU64; 2],
+    background_bytes: [AtomicU64; 2],
+    /// The same for all transfers.
+    all_bytes: [AtomicU64; 2],
     state: Mutex<State>,
     /// The number of batches of background reads that run on the disks.
     batches: Mutex<usize>,
@@ -93,8 +95,8 @@ struct State {
     turns: [Turns; 2],
     /// Whether a job had to wait for its turn since the controller's last step.
     has_waited: bool,
-    /// The values of `Shared::moved_bytes` at the controller's last step.
-    counted_bytes: [u64; 2],
+    /// The values of `Shared::background_bytes` and `Shared::all_bytes` at the controller's last step.
+    counted_bytes: [[u64; 2]; 2],
 }
 
 /// The access of one running plan to its node's pacing.
@@ -112,10 +114,17 @@ pub(crate) struct JobPacing {
 impl BackgroundPacing {
     /// Creates the pacing of a node. It counts in `traffic` for how long background transfers are held back.
     pub(crate) fn new(traffic: Traffic) -> Self {
-        let (read_at_us, moved_bytes, state, batches, batch_ended) = Default::default();
+        let (read_at_us, background_bytes, all_bytes) = Default::default();
+        let (state, batches, batch_ended) = Default::default();
         let start = Instant::now();
-        let shared = Shared { start, read_at_us, moved_bytes, state, batches, batch_ended, traffic };
+        let shared =
+            Shared { start, read_at_us, background_bytes, all_bytes, state, batches, batch_ended, traffic };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Returns the counters in which the pacing counts the time for which it holds transfers back.
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.shared.traffic
     }
 
     /// Returns the access of a plan of this class. If it is a read, the pacing of background transfers
@@ -160,8 +169,10 @@ impl BackgroundPacing {
         read_at_us > 0 && now < Duration::from_micros(read_at_us) + READS_LAST
     }
 
-    fn moved_bytes(&self) -> [u64; 2] {
-        self.shared.moved_bytes.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
+    /// Returns the bytes of background transfers and of all transfers, sent and received.
+    fn moved_bytes(&self) -> [[u64; 2]; 2] {
+        let counters = [&self.shared.background_bytes, &self.shared.all_bytes];
+        counters.map(|moved| moved.each_ref().map(|bytes| bytes.load(Ordering::Relaxed)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -170,13 +181,16 @@ impl BackgroundPacing {
 }
 
 impl State {
-    fn step_if_due(&mut self, has_reads: bool, moved_bytes: [u64; 2], now: Duration) {
+    fn step_if_due(&mut self, has_reads: bool, moved_bytes: [[u64; 2]; 2], now: Duration) {
         if self.controller.is_due(now) {
             let has_waited = std::mem::take(&mut self.has_waited);
             let counted_bytes = std::mem::replace(&mut self.counted_bytes, moved_bytes);
-            let since = moved_bytes.into_iter().zip(counted_bytes);
-            let moved_bytes = since.map(|(now, before)| now.saturating_sub(before)).max().unwrap_or(0);
-            self.controller.step(Step { has_reads, has_waited, moved_bytes }, now);
+            let since = |which: usize| {
+                let moved = moved_bytes[which].into_iter().zip(counted_bytes[which]);
+                moved.map(|(now, before)| now.saturating_sub(before)).max().unwrap_or(0)
+            };
+            let [moved_bytes, all_bytes] = [since(0), since(1)];
+            self.controller.step(Step { has_reads, has_waited, moved_bytes, all_bytes }, now);
         }
     }
 }
@@ -236,16 +250,18 @@ impl JobPacing {
 
     /// Counts bytes that have moved.
     pub(crate) fn spend(&mut self, meter: Meter, bytes: usize) {
-        match self.class {
-            Class::Read => self.pacing.note_read(self.pacing.now()),
-            Class::Repair => self.spend_in_background(meter, bytes),
-            Class::Put | Class::Probe => {}
+        if self.class == Class::Read {
+            self.pacing.note_read(self.pacing.now());
+        }
+        let Some(direction) = direction(meter) else { return };
+        self.pacing.shared.all_bytes[direction].fetch_add(bytes as u64, Ordering::Relaxed);
+        if self.is_background() {
+            self.spend_in_background(direction, bytes);
         }
     }
 
-    fn spend_in_background(&mut self, meter: Meter, bytes: usize) {
-        let Some(direction) = direction(meter) else { return };
-        self.pacing.shared.moved_bytes[direction].fetch_add(bytes as u64, Ordering::Relaxed);
+    fn spend_in_background(&mut self, direction: usize, bytes: usize) {
+        self.pacing.shared.background_bytes[direction].fetch_add(bytes as u64, Ordering::Relaxed);
         self.end_wait(direction, self.pacing.now()); // The reads may have ended before the turn came.
         if let Some(turn) = &mut self.turns[direction] {
             turn.bytes = turn.bytes.saturating_sub(bytes);
@@ -287,7 +303,8 @@ mod tests {
     fn fill_own_links(pacing: &BackgroundPacing, now: Duration) {
         let controller = &mut pacing.state().controller;
         controller.handle_delay(std::net::Ipv4Addr::LOCALHOST.into(), 50 * MILLISECOND);
-        controller.step(controller::Step { has_reads: true, has_waited: false, moved_bytes: 0 }, now);
+        controller
+            .step(controller::Step { has_reads: true, has_waited: false, moved_bytes: 0, all_bytes: 0 }, now);
     }
 
     #[test]
@@ -338,7 +355,8 @@ mod tests {
         assert_eq!(repair.ask_at(Meter::Up, now), Ok(usize::MAX));
         assert!(!repair.is_paced());
         repair.spend(Meter::Up, 1 << 20);
-        assert_eq!(pacing.moved_bytes(), [granted as u64 + (1 << 20), 0]);
+        let moved = [granted as u64 + (1 << 20), 0];
+        assert_eq!(pacing.moved_bytes(), [moved, moved]);
     }
 
     #[test]
@@ -374,6 +392,7 @@ mod tests {
         std::thread::sleep(5 * MILLISECOND);
         read.spend(Meter::Up, 1);
         assert!(pacing.has_reads(begun + READS_LAST + MILLISECOND));
+        assert_eq!(pacing.moved_bytes(), [[0, 0], [1, 0]]);
     }
 
     /// Two jobs that always have data share the rate evenly, and neither exceeds it.

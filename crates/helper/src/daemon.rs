@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
 use crate::activity::Activity;
+use crate::background_pacing::BackgroundPacing;
 use crate::engine::{Engine, blocking};
 use crate::local::Local;
 use crate::outbox::outbox;
@@ -164,6 +165,7 @@ pub struct Daemon {
     write_checks: WriteChecks,
     removals: Removals,
     recent: RecentBlocks,
+    pacing: BackgroundPacing,
 }
 
 impl Daemon {
@@ -177,7 +179,9 @@ impl Daemon {
         let address = listener.local_addr().map_err(failed)?;
         let rendezvous = Rendezvous::within(options.descriptors).secured(&options.identity, options.data_tls);
         let (write_checks, removals, recent) = Default::default();
-        Ok(Self { options, rendezvous, address, listener: Some(listener), write_checks, removals, recent })
+        let pacing = BackgroundPacing::new(options.activity.traffic().clone());
+        let listener = Some(listener);
+        Ok(Self { options, rendezvous, address, listener, write_checks, removals, recent, pacing })
     }
 
     /// Returns the address of the bound data port.
@@ -236,7 +240,7 @@ impl Daemon {
         let local = Local::Store(self.options.blocks.clone());
         let engine = Engine::new(local, self.rendezvous.clone(), reports.clone(), workers.clone())
             .within(self.options.limits)
-            .counting(self.options.activity.traffic().clone())
+            .paced_by(self.pacing.clone())
             .remembering(self.recent.clone());
         let _registered = self.options.activity.registered(&engine);
         let (blocks, write_checks) = (self.options.blocks.clone(), self.write_checks.clone());

@@ -70,10 +70,10 @@ impl Engine {
         self
     }
 
-    /// Counts the node's traffic in `traffic`, which outlives the engine.
-    pub fn counting(mut self, traffic: Traffic) -> Self {
-        self.node.pacing = BackgroundPacing::new(traffic.clone());
-        self.node.traffic = traffic;
+    /// Paces background transfers with `pacing`, which outlives the engine, and counts the node's traffic where it does.
+    pub(crate) fn paced_by(mut self, pacing: BackgroundPacing) -> Self {
+        self.node.traffic = pacing.traffic().clone();
+        self.node.pacing = pacing;
         self
     }
 

@@ -42,14 +42,14 @@ const CLEAR: f64 = 0.25;
 /// turns because the node's processors are busy.
 const MOST_OF_MEAN: f64 = 3.0;
 const LEAST_LIMIT_PART: f64 = 0.5;
-/// The first rate when reads begin, as a part of the highest rate seen, or in bytes per second if
-/// background transfers have not moved anything yet.
+/// The first rate when reads begin, as a part of the highest rate seen, and the least in bytes per second.
 const FIRST_PART: f64 = 0.75;
 const FIRST_RATE: f64 = (1 << 20) as f64;
 /// If there is a queue when reads begin, it first drains at the lowest rate, for at most this number of
 /// steps.
 const DRAINING_STEPS: u32 = 20;
-/// The lowest rate, as a part of the highest rate seen and in bytes per second: repairs must make progress.
+/// The lowest rate, as a part of the highest rate of all the node's transfers and in bytes per second: repairs must make
+/// progress, also those that begin while reads fill the links.
 const FLOOR_PART: f64 = 0.1;
 const FLOOR_RATE: f64 = (64 << 10) as f64;
 /// The time constant of the mean rate, and the time in which the highest mean rate is forgotten while it could be
@@ -64,9 +64,9 @@ const STALE: Duration = Duration::from_secs(2);
 pub(super) struct Controller {
     /// Bytes per second in each direction; `None` while there are no reads.
     rate: Option<f64>,
-    /// The mean rate of background transfers, and the highest one.
-    mean: f64,
-    peak: f64,
+    /// The rates of background transfers, and of all the node's transfers.
+    background: Rates,
+    all: Rates,
     stepped_at: Duration,
     delays: Delays,
     /// The delay of this node's links, and the one that background transfers cause on all links, at the last step.
@@ -78,6 +78,13 @@ pub(super) struct Controller {
     draining_steps: u32,
 }
 
+/// The mean rate of transfers, and the highest mean, in bytes per second.
+#[derive(Debug, Default)]
+struct Rates {
+    mean: f64,
+    peak: f64,
+}
+
 /// The events since the last step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
@@ -87,6 +94,17 @@ pub(super) struct Step {
     pub(super) has_waited: bool,
     /// The bytes that background transfers have sent, or those that they have received if these are more.
     pub(super) moved_bytes: u64,
+    /// The same for all the node's transfers.
+    pub(super) all_bytes: u64,
+}
+
+impl Rates {
+    /// Updates the rates with the bytes of a step. `kept` is the part of the highest rate that is not forgotten in it.
+    fn count(&mut self, bytes: u64, seconds: f64, kept: f64) {
+        let rate = bytes as f64 / seconds;
+        self.mean += (rate - self.mean) * (1.0 - (-seconds / MEAN_SECONDS).exp());
+        self.peak = self.mean.max(self.peak * kept);
+    }
 }
 
 impl Controller {
@@ -109,7 +127,7 @@ impl Controller {
 
     /// Returns the highest mean rate seen, in bytes per second; 0 if background transfers have not moved anything.
     pub(super) fn peak(&self) -> f64 {
-        self.peak
+        self.background.peak
     }
 
     /// Handles the queueing delay of a connection to a peer.
@@ -125,7 +143,7 @@ impl Controller {
     pub(super) fn step(&mut self, seen: Step, now: Duration) {
         let elapsed = now.saturating_sub(self.stepped_at);
         self.stepped_at = now;
-        self.count(seen, elapsed.as_secs_f64());
+        self.count(seen, elapsed);
         let overload = self.take_delay(elapsed);
         let continues = seen.has_reads && elapsed < STALE;
         self.rate = match self.rate.filter(|_| continues) {
@@ -147,18 +165,18 @@ impl Controller {
             return self.floor();
         }
         self.draining_steps = 0;
-        (FIRST_PART * self.peak).max(self.floor())
+        self.first_rate_of(FIRST_PART)
     }
 
-    /// Updates the mean and the highest rate. While pacing limits the transfers, their mean rate says nothing about
-    /// the rate that they could use. If the highest rate were forgotten then, the lowest one would sink with it.
-    fn count(&mut self, seen: Step, seconds: f64) {
-        let seconds = seconds.max(1e-3);
-        let moved = seen.moved_bytes as f64 / seconds;
-        self.mean += (moved - self.mean) * (1.0 - (-seconds / MEAN_SECONDS).exp());
+    /// Updates the mean and the highest rates. While pacing limits the transfers, their mean rate says nothing about
+    /// the rate that they could use. If the highest rate were forgotten then, the lowest one would sink with it. A time
+    /// without background transfers says nothing either.
+    fn count(&mut self, seen: Step, elapsed: Duration) {
+        let seconds = elapsed.as_secs_f64().max(1e-3);
         let is_limited = self.rate.is_some() && seen.has_waited;
-        let kept = if is_limited { 1.0 } else { (-seconds / PEAK_SECONDS).exp() };
-        self.peak = self.mean.max(self.peak * kept);
+        let kept = if is_limited || elapsed >= STALE { 1.0 } else { (-seconds / PEAK_SECONDS).exp() };
+        self.background.count(seen.moved_bytes, seconds, kept);
+        self.all.count(seen.all_bytes, seconds, kept);
     }
 
     /// Begins another step's delays. Returns the overload of the link: by which part the arriving bytes
@@ -190,29 +208,32 @@ impl Controller {
     }
 
     fn target(&self) -> Duration {
-        if self.peak == 0.0 {
+        let peak = self.background.peak;
+        if peak == 0.0 {
             return TARGET;
         }
-        Duration::from_secs_f64(TARGET_BYTES / self.peak.max(FLOOR_RATE)).clamp(TARGET, MOST_TARGET)
+        Duration::from_secs_f64(TARGET_BYTES / peak.max(FLOOR_RATE)).clamp(TARGET, MOST_TARGET)
     }
 
     fn first_rate(&self) -> f64 {
-        if self.peak == 0.0 {
-            return FIRST_RATE;
-        }
-        let is_busy = self.mean > FIRST_PART * self.peak;
+        let is_busy = self.background.mean > FIRST_PART * self.background.peak;
         // Transfers that run without a queue are left alone.
         let has_room = is_busy && self.delay.is_none_or(|delay| delay <= self.target());
-        let part = if has_room { 1.0 } else { FIRST_PART };
-        (part * self.peak).max(self.floor())
+        self.first_rate_of(if has_room { 1.0 } else { FIRST_PART })
+    }
+
+    /// Returns the first rate, with this part of the highest rate seen.
+    fn first_rate_of(&self, part: f64) -> f64 {
+        (part * self.background.peak).max(FIRST_RATE).max(self.floor())
     }
 
     fn limit(&self) -> f64 {
-        (MOST_OF_MEAN * self.mean).max(LEAST_LIMIT_PART * self.peak).max(FIRST_RATE)
+        let Rates { mean, peak } = self.background;
+        (MOST_OF_MEAN * mean).max(LEAST_LIMIT_PART * peak).max(FIRST_RATE)
     }
 
     fn floor(&self) -> f64 {
-        (FLOOR_PART * self.peak).max(FLOOR_RATE)
+        (FLOOR_PART * self.all.peak).max(FLOOR_RATE)
     }
 }
 

@@ -22,6 +22,8 @@ struct Link {
     queue: f64,
     observed: f64,
     sent: f64,
+    /// The bytes of reads that have passed the link since the last step.
+    read: f64,
     has_waited: bool,
     controller: Controller,
 }
@@ -38,8 +40,8 @@ struct Outcome {
 impl Link {
     fn new(capacity: f64, reads: f64, lag: f64) -> Self {
         let (demand, controller) = (f64::INFINITY, Controller::default());
-        let (now, queue, observed, sent, has_waited) = (0.0, 0.0, 0.0, 0.0, false);
-        Self { capacity, reads, lag, demand, now, queue, observed, sent, has_waited, controller }
+        let (now, queue, observed, sent, read, has_waited) = (0.0, 0.0, 0.0, 0.0, 0.0, false);
+        Self { capacity, reads, lag, demand, now, queue, observed, sent, read, has_waited, controller }
     }
 
     /// Passes time with or without reads.
@@ -67,6 +69,7 @@ impl Link {
         background -= (queue - self.queue).min(background);
         self.observed += (self.queue / self.capacity - self.observed) * (1.0 - (-TICK / self.lag).exp());
         self.sent += background;
+        self.read += reads.min(self.capacity) * TICK;
         self.step_if_due(has_reads);
         background
     }
@@ -76,8 +79,9 @@ impl Link {
         if self.controller.is_due(now) {
             self.controller.handle_delay(PEER, Duration::from_secs_f64(self.observed));
             let (moved_bytes, has_waited) = (self.sent as u64, self.has_waited);
-            self.controller.step(Step { has_reads, has_waited, moved_bytes }, now);
-            (self.sent, self.has_waited) = (0.0, false);
+            let all_bytes = moved_bytes + self.read as u64;
+            self.controller.step(Step { has_reads, has_waited, moved_bytes, all_bytes }, now);
+            (self.sent, self.read, self.has_waited) = (0.0, 0.0, false);
         }
     }
 }
@@ -98,18 +102,30 @@ proptest! {
         let target = link.controller.target().as_secs_f64();
         prop_assert!(outcome.background >= 0.95 * (1.0 - part), "{outcome:?}");
         prop_assert!(outcome.mean_delay <= 1.2 * target, "{outcome:?}");
-        prop_assert!(outcome.most_delay <= 3.0 * target, "{outcome:?}");
+        prop_assert!(outcome.most_delay <= 4.0 * target, "{outcome:?}");
     }
 
-    /// However crowded a link is, repairs keep a part of the rate that they had.
+    /// However crowded a link is, repairs keep a part of the highest rate that it had.
     #[test]
     fn the_floor_is_respected(capacity in 1e6..2e9, part in 1.0..3.0, lag in 0.02..0.15) {
         let mut link = Link::new(capacity, part * capacity, lag);
         link.run(2.0, false);
         link.run(10.0, true);
         let rate = link.controller.rate_for_reads();
-        prop_assert!(rate >= 0.99 * FLOOR_PART * link.controller.peak, "{rate}");
-        prop_assert!(rate <= 1.01 * FLOOR_PART * link.controller.peak.max(capacity), "{rate}");
+        prop_assert!(rate >= 0.99 * FLOOR_PART * link.controller.background.peak, "{rate}");
+        prop_assert!(rate <= 1.01 * FLOOR_PART * link.controller.all.peak.max(capacity), "{rate}");
+    }
+
+    /// Repairs that begin while reads fill the link have never been fast, and keep a part of the link's rate all the same.
+    #[test]
+    fn repairs_that_begin_on_a_crowded_link_get_the_same_part(capacity in 1e6..2e9, part in 1.0..3.0, moved in 0.0..1e5) {
+        let mut link = Link::new(capacity, part * capacity, 0.05);
+        (link.demand, link.queue) = (moved, BUFFER_SECONDS * capacity);
+        link.run(2.0, true);
+        link.demand = f64::INFINITY;
+        link.run(60.0, true);
+        let rate = link.controller.rate_for_reads();
+        prop_assert!(rate >= 0.95 * FLOOR_PART * capacity, "{rate}");
     }
 }
 
@@ -118,19 +134,37 @@ proptest! {
 fn the_floor_stays_where_it_is_for_an_hour() {
     let mut link = Link::new(12.5e6, 20e6, 0.05);
     link.run(5.0, false);
-    let peak = link.controller.peak;
+    let peak = link.controller.background.peak;
     link.run(3600.0, true);
     let rate = link.controller.rate_for_reads();
     assert!(rate >= 0.99 * FLOOR_PART * peak, "{rate} after a peak of {peak}");
 }
 
+/// Hours without repairs say nothing about their highest rate.
+#[test]
+fn a_highest_rate_outlives_an_idle_time() {
+    let mut link = Link::new(12.5e6, 1e6, 0.05);
+    link.run(5.0, false);
+    let peak = link.controller.background.peak;
+    let idle = Step { has_reads: true, has_waited: false, moved_bytes: 0, all_bytes: 0 };
+    link.controller.step(idle, Duration::from_secs(3600));
+    assert_eq!(link.controller.background.peak, peak);
+}
+
+#[test]
+fn a_node_that_has_sent_little_starts_like_one_that_has_sent_nothing() {
+    let mut controller =
+        Controller { background: Rates { mean: 0.0, peak: 1000.0 }, ..Controller::default() };
+    assert_eq!(controller.rate_for_reads(), FIRST_RATE);
+}
+
 #[test]
 fn a_highest_rate_that_transfers_no_longer_want_is_forgotten() {
-    let mut controller = Controller { peak: 1e8, ..Controller::default() };
+    let mut controller = Controller { background: Rates { mean: 0.0, peak: 1e8 }, ..Controller::default() };
     controller.rate_for_reads();
-    let idle = Step { has_reads: true, has_waited: false, moved_bytes: 0 };
+    let idle = Step { has_reads: true, has_waited: false, moved_bytes: 0, all_bytes: 0 };
     (1..=20 * 600).for_each(|step| controller.step(idle, STEP * step));
-    assert!(controller.peak < 0.4e8, "{}", controller.peak);
+    assert!(controller.background.peak < 0.4e8, "{}", controller.background.peak);
 }
 
 #[test]
@@ -180,7 +214,10 @@ fn a_node_that_has_sent_nothing_yet_starts_slowly_and_grows() {
     assert_eq!(first, FIRST_RATE);
     for step in 1..=60 {
         let moved_bytes = (controller.rate_for_reads() * STEP.as_secs_f64()) as u64;
-        controller.step(Step { has_reads: true, has_waited: true, moved_bytes }, STEP * step);
+        controller.step(
+            Step { has_reads: true, has_waited: true, moved_bytes, all_bytes: moved_bytes },
+            STEP * step,
+        );
     }
     assert!(controller.rate_for_reads() > 2.0 * first);
 }
@@ -191,7 +228,7 @@ fn a_rate_is_not_continued_after_a_pause() {
     link.run(5.0, false);
     link.run(5.0, true);
     let paused = Duration::from_secs_f64(link.now) + STALE;
-    link.controller.step(Step { has_reads: true, has_waited: false, moved_bytes: 0 }, paused);
+    link.controller.step(Step { has_reads: true, has_waited: false, moved_bytes: 0, all_bytes: 0 }, paused);
     assert_eq!(link.controller.rate, None);
 }
 
@@ -209,11 +246,13 @@ fn a_queue_that_others_fill_ends_the_draining() {
 #[test]
 fn a_delay_holds_for_a_while() {
     const HOLDS_STEPS: u32 = 10;
-    let mut controller = Controller { peak: 12.5e6, mean: 12.5e6, ..Controller::default() };
-    controller.step(Step { has_reads: false, has_waited: false, moved_bytes: 600_000 }, STEP);
+    let mut controller =
+        Controller { background: Rates { mean: 12.5e6, peak: 12.5e6 }, ..Controller::default() };
+    controller
+        .step(Step { has_reads: false, has_waited: false, moved_bytes: 600_000, all_bytes: 600_000 }, STEP);
     let first = controller.rate_for_reads();
     controller.handle_delay(PEER, TARGET * 3);
-    let waits = Step { has_reads: true, has_waited: true, moved_bytes: 600_000 };
+    let waits = Step { has_reads: true, has_waited: true, moved_bytes: 600_000, all_bytes: 600_000 };
     (2..=HOLDS_STEPS).for_each(|step| controller.step(waits, STEP * step));
     let shrunk = controller.rate_for_reads();
     assert!(shrunk < 0.95 * first, "{shrunk} after {first}");
@@ -224,9 +263,10 @@ fn a_delay_holds_for_a_while() {
 /// Their mean rate is low at first, although the link is fast.
 #[test]
 fn transfers_that_begin_during_reads_keep_much_of_the_rate_that_was_seen() {
-    let mut controller = Controller { peak: 12.5e6, ..Controller::default() };
+    let mut controller =
+        Controller { background: Rates { mean: 0.0, peak: 12.5e6 }, ..Controller::default() };
     let moved_bytes = (controller.rate_for_reads() * STEP.as_secs_f64()) as u64;
-    let waits = Step { has_reads: true, has_waited: true, moved_bytes };
+    let waits = Step { has_reads: true, has_waited: true, moved_bytes, all_bytes: moved_bytes };
     (1..=3).for_each(|step| controller.step(waits, STEP * step));
     let rate = controller.rate_for_reads();
     assert!(rate > 0.49 * 12.5e6, "{rate}");
