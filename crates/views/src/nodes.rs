@@ -146,7 +146,7 @@ pub struct SafetyView {
     pub stripes: u64,
     /// Number of the stripes counted in `stripes` that would be unreadable without these helpers.
     pub unreadable: u64,
-    /// Number of stripes with blocks on these helpers that cannot be read now. `stripes` does not count them.
+    /// Number of stripes of files with blocks on these helpers that cannot be read now; `stripes` omits them.
     #[serde(default)]
     pub unreadable_now: u64,
     /// Names of stripes that would be unreadable. The list may be truncated.

@@ -8,7 +8,7 @@ use repair::{NodeId, StripeId};
 use views::{Census, Condition, ConditionCode, GoneNode, RecoveryState, Redundancy, Severity};
 
 use crate::answers::Answers;
-use crate::answers::stripes::{contradiction_views, newer_advice};
+use crate::answers::stripes::newer_advice;
 use crate::base::SETTLE_LIMIT;
 use crate::counts::count;
 use crate::durations::in_words;
@@ -43,8 +43,8 @@ impl Findings {
     }
 }
 
-/// Returns everything that a condition concerns. A mute holds as long as nothing is added. Blocks on a helper that
-/// is down are represented by the helper, other lost blocks by their names.
+/// Returns everything that a condition concerns, not only what the status lists. A mute holds as long as nothing is
+/// added. Blocks on a helper that is down are represented by the helper, other lost blocks by their names.
 pub(crate) fn concerns(answers: Answers<'_>, finding: &Finding) -> BTreeSet<String> {
     let stripes = &answers.facts.stripes;
     match finding.code {
@@ -56,14 +56,12 @@ pub(crate) fn concerns(answers: Answers<'_>, finding: &Finding) -> BTreeSet<Stri
             lost.extend(doubted.map(|(stripe, index)| format!("{stripe}.{}", index.0)));
             if finding.code == ConditionCode::AtRisk {
                 lost.extend(stripes.picture.doubled_names());
-                lost.extend(contradiction_views(answers.facts).into_iter().map(|it| it.stripe));
+                lost.extend(stripes.contradictory().map(StripeId::to_string));
             }
             lost
         }
         ConditionCode::Misplaced => stripes.picture.doubled_names(),
-        ConditionCode::Contradiction => {
-            contradiction_views(answers.facts).into_iter().map(|contradiction| contradiction.stripe).collect()
-        }
+        ConditionCode::Contradiction => stripes.contradictory().map(StripeId::to_string).collect(),
         ConditionCode::CertificateExpires => {
             let now = UNIX_EPOCH + Duration::from_millis(answers.facts.base.unix_ms);
             let warnings = answers.facts.nodes.certificates.warnings(now).into_iter();
@@ -598,10 +596,14 @@ pub(crate) fn first_line(findings: &[Finding], census: &Census, helpers: &str) -
 }
 
 /// Returns the text about stripes if no block is lost or misplaced. It says that stripes are whole only if the state of
-/// all of their blocks is known.
+/// all of their blocks is known, and that there are none only if no stripe is of unknown state.
 fn whole_text(census: &Census, stated: &[&Finding]) -> Option<String> {
     let all = census.stripes;
     let is_incomplete = stated.iter().any(|finding| finding.word == Some(INCOMPLETE));
+    let is_unjudged = stated.iter().any(|finding| finding.code == ConditionCode::NotJudged);
+    if all == 0 && is_unjudged {
+        return None;
+    }
     if all == 0 {
         return Some(if is_incomplete { "no stripe is known" } else { "nothing is stored" }.to_owned());
     }
@@ -614,8 +616,7 @@ fn whole_text(census: &Census, stated: &[&Finding]) -> Option<String> {
     if census.contradictory > 0 {
         return Some("no block is missing".to_owned());
     }
-    let other =
-        if stated.iter().any(|finding| finding.code == ConditionCode::NotJudged) { "other " } else { "" };
+    let other = if is_unjudged { "other " } else { "" };
     let weakest = census.redundancy.first().expect("readable stripes belong to a class");
     let whole = if all == 1 {
         format!("the only {other}stripe is whole")
@@ -696,6 +697,9 @@ mod tests {
             text(ConditionCode::NotJudged, "NOT KNOWN"),
             "NOT KNOWN  why; all 10 other stripes are whole and can lose 4 blocks; all 6 helpers up"
         );
+        let unknown = Finding::new(ConditionCode::NotJudged, 1, "why".to_owned()).with_word("NOT KNOWN");
+        let text = first_line(&[unknown], &Census::default(), "all 6 helpers up");
+        assert_eq!(text, "NOT KNOWN  why; all 6 helpers up", "the stripe of unknown state is stored");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::error::RepairError;
 use crate::jobs::RunningJob;
 use crate::repairs::ItemPage;
 use crate::repairs::claims::Refusal;
-use crate::repairs::misplaced::{Waits, moves};
+use crate::repairs::misplaced::{Waits, moves, open_move};
 use crate::repairs::progress::resource_name;
 use crate::repairs::repair::{Item, Repair};
 use crate::repairs::views::{item_state, version};
@@ -163,7 +163,11 @@ impl<'a> Answers<'a> {
         }
         let stripes = count(census.misplaced, "stripe");
         let known = (&self.repairs.queue, &self.repairs.nodes);
-        let does = match self.repairs.misplaced.repair.filter(|&repair| self.repairs.queue.is_open(repair)) {
+        let does = match open_move(&self.repairs.queue) {
+            Some(repair) if self.repairs.queue.is_paused(repair) => format!(
+                "repair {repair}, which moves blocks to other helpers, is paused; \
+                 to continue, run mend resume {repair}"
+            ),
             Some(repair) => format!("repair {repair} is moving blocks to other helpers"),
             None => match moves(self.facts, self.jobs, known, &BTreeSet::new()) {
                 Ok(_) => match self.repairs.misplaced.tried_again_in(self.facts.base.now) {

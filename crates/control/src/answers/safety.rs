@@ -325,17 +325,17 @@ impl<'a> Answers<'a> {
 
     /// Examines the readable stripes with blocks on these nodes as if the nodes were down: counts those that
     /// would become unreadable, and computes how many further helpers the weakest of the other stripes could
-    /// lose.
+    /// lose. An unreadable stripe of an open put does not count, because no file contains it.
     fn weighed(self, nodes: &BTreeSet<NodeId>) -> Result<SafetyView, RequestError> {
         let (facts, picture) = (self.facts, &self.facts.stripes.picture);
         let mut names: Vec<String> = nodes.iter().map(|&node| facts.nodes.name(node)).collect();
         names.sort_by(|a, b| views::natural(a, b));
         let mut view = SafetyView { nodes: names, ..SafetyView::default() };
-        let doubts = facts.doubts();
+        let (doubts, pending) = (facts.doubts(), picture.pending_on(nodes));
         for slot in picture.stripes_on(nodes) {
             let (code, _) = picture.code_of(slot);
             if facts.survives(code, &facts.standing(&doubts, slot, |_| true))?.is_none() {
-                view.unreadable_now += 1;
+                view.unreadable_now += u64::from(!pending.contains(&slot));
                 continue;
             }
             view.stripes += 1;

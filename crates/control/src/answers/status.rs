@@ -216,7 +216,8 @@ struct Tally<'a> {
 
 impl<'a> Tally<'a> {
     fn new(facts: Facts<'a>) -> Self {
-        let census = Census { contradictory: facts.stripes.contradictory_stripes(), ..Census::default() };
+        let census =
+            Census { contradictory: facts.stripes.contradictory().count() as u64, ..Census::default() };
         Self { facts, census, by_survives: BTreeMap::new() }
     }
 

@@ -41,9 +41,10 @@ const UNUSED_LIMIT: Duration = Duration::from_secs(5);
 
 /// A claim that is granted or requested.
 struct Claim {
-    /// The repair that needs the claim, and its item.
+    /// The repair that needs the claim.
     repair: u64,
-    item: ItemId,
+    /// The item of the repair; `None` once it has ended, because another item may get its number.
+    item: Option<ItemId>,
     /// The nodes that will receive blocks.
     nodes: BTreeSet<NodeId>,
     /// The blocks to rebuild.
@@ -133,7 +134,7 @@ impl Claims {
         if let Some(Stuck { why, again, .. }) = self.stuck.get(&item) {
             return Some(Refusal { why, again: *again, is_everywhere: true });
         }
-        match self.claims.get(stripe).filter(|claim| claim.item == item)?.state {
+        match self.claims.get(stripe).filter(|claim| claim.item == Some(item))?.state {
             ClaimState::Refused { again, ref why } => Some(Refusal { why, again, is_everywhere: false }),
             _ => None,
         }
@@ -160,7 +161,14 @@ impl Claims {
     pub(crate) fn all_refused(&self) -> impl Iterator<Item = (ItemId, u64, &StripeId)> {
         let refused =
             self.claims.iter().filter(|(_, claim)| matches!(claim.state, ClaimState::Refused { .. }));
-        refused.map(|(stripe, claim)| (claim.item, claim.repair, stripe))
+        refused.filter_map(|(stripe, claim)| Some((claim.item?, claim.repair, stripe)))
+    }
+
+    /// Forgets the refusals of an item that has ended. If its claim was requested, the answer concerns no item.
+    pub(crate) fn item_ended(&mut self, item: ItemId, stripe: &StripeId) {
+        self.stuck.remove(&item);
+        let claim = self.claims.get_mut(stripe).filter(|claim| claim.item == Some(item));
+        claim.into_iter().for_each(|claim| claim.item = None);
     }
 
     /// Restarts the jobs on a stripe whose claim the store has revoked, because other programs may change the
@@ -205,7 +213,7 @@ impl Claims {
             return true;
         }
         let (repair, item) = (proposal.repair.0, proposal.item);
-        let claim = Claim { repair, item, nodes, blocks, state: ClaimState::Asked };
+        let claim = Claim { repair, item: Some(item), nodes, blocks, state: ClaimState::Asked };
         self.request(stripe, claim, scheduler, out);
         false
     }
@@ -258,28 +266,29 @@ impl Claims {
                     _ => Vec::new(), // The store requires no permits.
                 };
                 claim.state = ClaimState::Ours { unused_since: now, permits };
-                self.stuck.remove(&item);
+                item.into_iter().for_each(|item| drop(self.stuck.remove(&item)));
             }
             Err(error) => {
                 tracing::info!(%stripe, %error, "cannot lock a stripe in the store yet; its repair waits");
-                let pause = match refusals.note_error(stripe, &error) {
-                    true => {
+                let pause = match (item, refusals.note_error(stripe, &error)) {
+                    (None, _) => ASK_AGAIN,
+                    (Some(item), true) => {
                         let most = longest_pause(facts, stripe);
                         let stuck =
                             self.stuck.entry(item).or_insert_with(|| Stuck::new(repair, stripe.clone()));
                         stuck.refuse(&error, now, most)
                     }
                     // Another client has the stripe for a while, which says nothing about the refused nodes.
-                    false if !names_node(&error) => {
+                    (Some(item), false) if !names_node(&error) => {
                         self.stuck.get_mut(&item).into_iter().for_each(|stuck| stuck.again = now + ASK_AGAIN);
                         ASK_AGAIN
                     }
-                    false => {
+                    (Some(item), false) => {
                         self.stuck.remove(&item);
                         ASK_AGAIN
                     }
                 };
-                scheduler.put_off(item, now + pause);
+                item.into_iter().for_each(|item| scheduler.put_off(item, now + pause));
                 claim.state = ClaimState::Refused { again: now + pause, why: error.to_string() };
                 stop_on_hold(jobs, stripe, &error, scheduler, out);
             }
@@ -313,7 +322,8 @@ impl Claims {
                 self.claims.remove(&stripe);
             }
         }
-        let is_asked = |item, claim: &Claim| claim.item == item && matches!(claim.state, ClaimState::Asked);
+        let is_asked =
+            |item, claim: &Claim| claim.item == Some(item) && matches!(claim.state, ClaimState::Asked);
         self.stuck.retain(|&item, stuck| {
             let claim = self.claims.get(&stuck.stripe);
             let is_open = waiting.contains(&item) || claim.is_some_and(|claim| is_asked(item, claim));

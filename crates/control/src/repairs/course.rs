@@ -13,8 +13,10 @@ const NOTE_EVERY: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Course {
     pub(crate) progress: Progress,
-    /// The most bytes that were done so far, and when this was first so.
-    most: (u64, Duration),
+    /// The most bytes that were done so far.
+    most: u64,
+    /// The time of the last progress, of the end of the last pause, or at which the repair last waited for its turn.
+    last_progress: Duration,
     pub(crate) noted: Duration,
     /// The start of the current pause.
     pub(crate) paused: Option<Duration>,
@@ -41,15 +43,21 @@ impl Course {
     pub(crate) fn note(&mut self, now: Duration, bytes: u64) {
         self.noted = now;
         self.progress.note(now, bytes);
-        if bytes > self.most.0 {
-            self.most = (bytes, now);
+        if bytes > self.most {
+            (self.most, self.last_progress) = (bytes, now);
         }
     }
 
-    /// Returns the time since the last progress; `None` if the repair does not run.
+    /// Records that the repair only waits for its turn.
+    pub(crate) fn note_waits_for_turn(&mut self, now: Duration) {
+        self.last_progress = now;
+    }
+
+    /// Returns the time without progress, which begins when it is the repair's turn; `None` if the repair is paused, has
+    /// ended or has not begun.
     pub(crate) fn stalled_for(&self, now: Duration) -> Option<Duration> {
         let began = self.began.filter(|_| self.ended.is_none() && self.paused.is_none())?;
-        Some(now.saturating_sub(self.most.1.max(began)))
+        Some(now.saturating_sub(self.last_progress.max(began)))
     }
 
     /// Pauses or resumes. Rates from before a pause say nothing about the time after it, so they are dropped.
@@ -60,7 +68,7 @@ impl Course {
                 self.paused = None;
                 self.paused_for += now.saturating_sub(since.max(self.began.unwrap_or(now)));
                 self.progress = Progress::default();
-                self.most.1 = now;
+                self.last_progress = now;
             }
             (true, Some(_)) | (false, None) => {}
         }

@@ -12,31 +12,52 @@ use crate::repairs::grace::shortened;
 use crate::stripes::Stripes;
 use crate::stripes::picture::Slot;
 
-/// Each check considers at most this many stripes with corrupt or missing blocks, and for each remaining redundancy
-/// at most this many of the other stripes.
+/// Each check considers at most this many stripes with corrupt or missing blocks, and at most this many of the other
+/// stripes of each [`Class`].
 const LOOK_AT: usize = 2048;
 
 /// The stripes at which the last check stopped.
 #[derive(Clone, Default)]
 pub(crate) struct DamageSearch {
     rotten: Slot,
-    /// By the number of blocks that the stripes can still lose.
-    others: BTreeMap<u32, Slot>,
+    others: BTreeMap<Class, Slot>,
+}
+
+/// Readable damaged stripes that can lose the same number of further blocks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Class {
+    /// The number of blocks that the stripes can still lose.
+    left: u32,
+    /// Whether their grace period is shorter than that of an absent helper.
+    is_shortened: bool,
+}
+
+/// The stripes that one check considers.
+pub(crate) struct Considered {
+    pub(crate) stripes: Vec<StripeRecord>,
+    /// How many other stripes have a shortened grace period, by the number of blocks that they can still lose.
+    pub(crate) left_out: BTreeMap<u32, u64>,
 }
 
 impl DamageSearch {
     /// Returns the next damaged stripes: stripes with blocks recorded as corrupt or missing, and stripes that the
     /// recovery of their absent helpers does not repair in time. In Mend's own stores, these are the stripes with a
     /// shortened grace period, and those that cannot lose another block.
-    pub(crate) fn next(&mut self, facts: Facts<'_>) -> Vec<StripeRecord> {
+    pub(crate) fn next(&mut self, facts: Facts<'_>) -> Considered {
         let Stripes { picture, .. } = facts.stripes;
         let pressing = pressing(facts);
-        self.others.retain(|left, _| pressing.contains_key(left));
+        self.others.retain(|class, _| pressing.contains_key(class));
         let mut slots: BTreeSet<Slot> = next_of(&[picture.rotten()], &mut self.rotten).into_iter().collect();
-        for (left, kinds) in &pressing {
-            slots.extend(next_of(kinds, self.others.entry(*left).or_default()));
+        let mut left_out = BTreeMap::new();
+        for (class, kinds) in &pressing {
+            let next = next_of(kinds, self.others.entry(*class).or_default());
+            let all: usize = kinds.iter().map(|slots| slots.len()).sum();
+            if class.is_shortened && all > next.len() {
+                left_out.insert(class.left, (all - next.len()) as u64);
+            }
+            slots.extend(next);
         }
-        slots.into_iter().map(|slot| picture.stripe_in(slot)).collect()
+        Considered { stripes: slots.into_iter().map(|slot| picture.stripe_in(slot)).collect(), left_out }
     }
 
     /// Whether the last check has considered only some of the stripes.
@@ -45,19 +66,19 @@ impl DamageSearch {
     }
 }
 
-/// Returns the readable damaged stripes that may have to be repaired before the recovery of a helper, by the number of
-/// blocks that they can still lose.
-fn pressing(facts: Facts<'_>) -> BTreeMap<u32, Vec<&BTreeSet<Slot>>> {
+/// Returns the readable damaged stripes that may have to be repaired before the recovery of a helper.
+fn pressing(facts: Facts<'_>) -> BTreeMap<Class, Vec<&BTreeSet<Slot>>> {
     let grace = facts.nodes.repair_after(facts.base).time().unwrap_or_default();
     let Stripes { picture, codes, .. } = facts.stripes;
-    let mut pressing: BTreeMap<u32, Vec<&BTreeSet<Slot>>> = BTreeMap::new();
+    let mut pressing: BTreeMap<Class, Vec<&BTreeSet<Slot>>> = BTreeMap::new();
     for kind in picture.kinds().filter(|kind| !kind.lost.is_empty() && !kind.slots.is_empty()) {
         let Ok(code) = codes.get(kind.code) else { continue };
         let left = codes.survives(&*code, &kind.lost);
         let Some((left, full)) = left.zip(codes.survives(&*code, &[])) else { continue };
+        let is_shortened = shortened(grace, left, full) < grace;
         // Corrupt blocks of stripes without redundancy must not wait for the turn of all other corrupt blocks.
-        if left == 0 || facts.base.store.reports_service() || shortened(grace, left, full) < grace {
-            pressing.entry(left).or_default().push(kind.slots);
+        if left == 0 || facts.base.store.reports_service() || is_shortened {
+            pressing.entry(Class { left, is_shortened }).or_default().push(kind.slots);
         }
     }
     pressing

@@ -25,7 +25,7 @@ use crate::facts::{Facts, hollow, unheard};
 use crate::out::Out;
 use crate::repairs::case::{Case, Cases, Progress};
 use crate::repairs::continuation::{Ordered, OrderedBy};
-use crate::repairs::damage_search::DamageSearch;
+use crate::repairs::damage_search::{Considered, DamageSearch};
 use crate::repairs::grace::shortened;
 use crate::repairs::open_repairs::{OpenRepairs, RefusedRepair};
 use crate::repairs::orders::Order;
@@ -54,6 +54,10 @@ struct DueStripe<'r> {
     lost: usize,
 }
 
+/// Stripes in a shortened grace period. For each number of blocks that such stripes can still lose: how many of
+/// these stripes there are, and when the first of them is due.
+type WaitingByLeft = BTreeMap<u32, (u64, Duration)>;
+
 /// The state of automatic repairs of single stripes.
 #[derive(Default)]
 pub(crate) struct Healing {
@@ -63,9 +67,7 @@ pub(crate) struct Healing {
     out_since: BTreeMap<NodeId, Duration>,
     /// The time since which all nodes have been in service.
     all_since: Option<Duration>,
-    /// Stripes in a shortened grace period. For each number of blocks that such stripes can still lose: how
-    /// many of these stripes there are, and when the first of them is due.
-    waiting: BTreeMap<u32, (u64, Duration)>,
+    waiting: WaitingByLeft,
     /// The paused repairs that hold back the repair of due blocks.
     paused: BTreeSet<u64>,
     search: DamageSearch,
@@ -123,13 +125,14 @@ impl Healing {
         self.due = facts.base.now + LOOK_EVERY;
         let all_serve = facts.stripes.picture.nodes().keys().all(|&node| facts.stripes.picture.is_up(node));
         self.all_since = all_serve.then(|| self.all_since.unwrap_or(facts.base.now));
-        self.waiting.clear();
+        let waited = std::mem::take(&mut self.waiting);
         self.cases.close(|stripe| is_whole(facts, stripe));
         self.note_running(facts, orders.queue);
         let mut open = open_repairs(facts, orders.queue, refused);
-        let damaged = self.damaged(facts, orders.queue, open.is_full());
+        let Considered { stripes, left_out } = self.damaged(facts, orders.queue, open.is_full());
         let due: Vec<DueStripe<'_>> =
-            damaged.iter().filter_map(|stripe| self.due_stripe(facts, stripe)).collect();
+            stripes.iter().filter_map(|stripe| self.due_stripe(facts, stripe)).collect();
+        self.count_left_out(&left_out, &waited, facts.base.now);
         if !open.is_full() {
             self.heal_due((facts, orders), policy, &due, &mut open, out);
         }
@@ -139,7 +142,7 @@ impl Healing {
     /// Returns the damaged stripes to consider. If no repair can begin, the next look considers the same
     /// ones: otherwise others would be passed over whenever repairs happen to end as these are considered
     /// again.
-    fn damaged(&mut self, facts: Facts<'_>, queue: &Queue, is_full: bool) -> Vec<StripeRecord> {
+    fn damaged(&mut self, facts: Facts<'_>, queue: &Queue, is_full: bool) -> Considered {
         let before = self.search.clone();
         let damaged = self.search.next(facts);
         // Those that hold back stripes which this check does not consider stay listed.
@@ -270,6 +273,18 @@ impl Healing {
         let due = facts.base.now + wait;
         let (stripes, first) = self.waiting.entry(patience.left).or_insert((0, due));
         (*stripes, *first) = (*stripes + 1, due.min(*first));
+    }
+
+    /// Adds the stripes that this check has left out to the waiting ones. One of them may be due first: earlier checks,
+    /// whose result was `waited`, have considered others.
+    fn count_left_out(&mut self, left_out: &BTreeMap<u32, u64>, waited: &WaitingByLeft, now: Duration) {
+        for (left, more) in left_out {
+            let Some((stripes, first)) = self.waiting.get_mut(left) else { continue };
+            *stripes += more;
+            if let Some(&(_, earlier)) = waited.get(left).filter(|(_, earlier)| *earlier > now) {
+                *first = earlier.min(*first);
+            }
+        }
     }
 
     fn heal_target(&mut self, facts: Facts<'_>, stripe: &StripeId, target: Target, out: &mut Out) {

@@ -35,7 +35,7 @@ const MOVES: usize = 1000;
 #[derive(Default)]
 pub(crate) struct Misplaced {
     due: Duration,
-    pub(crate) repair: Option<u64>,
+    repair: Option<u64>,
     attempts: Attempts,
     /// The stripes of the last order. The next order takes others first, so that moves that fail do not hold them up.
     tried: BTreeSet<StripeId>,
@@ -92,11 +92,9 @@ impl Misplaced {
         Some(self.attempts.wait(now)).filter(|wait| !wait.is_zero())
     }
 
-    /// Whether a repair that moves blocks is open, perhaps one of an earlier coordinator. Notes the result of the last
-    /// repair when it has ended.
+    /// Whether a repair that moves blocks is open. Notes the result of the last repair when it has ended.
     fn is_moving(&mut self, orders: OpenOrders<'_>, now: Duration) -> bool {
-        let is_open = |repair: &Repair| repair.is_open() && is_own_move(&repair.order);
-        if orders.queue.by_id.values().any(is_open) {
+        if open_move(orders.queue).is_some() {
             return true;
         }
         if let Some(ended) = self.repair.take().and_then(|id| orders.scheduler.repair(RepairId(id))) {
@@ -127,6 +125,12 @@ impl Misplaced {
         let (write, then) = Ordered::new(id, order, OrderedBy::Damage).stored();
         out.store(write, then);
     }
+}
+
+/// Returns the open repair that moves blocks of misplaced stripes, perhaps one of an earlier coordinator.
+pub(crate) fn open_move(queue: &Queue) -> Option<u64> {
+    let is_open = |repair: &Repair| repair.is_open() && is_own_move(&repair.order);
+    queue.by_id.iter().find(|(_, repair)| is_open(repair)).map(|(&id, _)| id)
 }
 
 /// Whether the coordinator itself has ordered to move certain blocks.

@@ -1,11 +1,11 @@
 //! Progress of repairs: their speed, their limiting resources and the lower bound of their duration.
 
 use recovery::{Pace, RepairId};
-use repair::{NodeId, Resource};
+use repair::{JobPhase, NodeId, Resource};
 use store_api::StripeRecord;
 
 use crate::facts::Facts;
-use crate::jobs::Jobs;
+use crate::jobs::{Jobs, RunningJob};
 use crate::repairs::Repairs;
 use crate::repairs::bound::Bound;
 
@@ -67,12 +67,27 @@ impl Repairs {
         course.set_paused(repair.order.paused, facts.base.now);
     }
 
-    /// Records the progress of all running repairs.
+    /// Records the progress of all running repairs, and which of them wait for their turn.
     pub(crate) fn note_progress(&mut self, facts: Facts<'_>, jobs: &Jobs) {
         let due = self.queue.by_id.iter().filter(|(_, repair)| repair.course.is_due(facts.base.now));
         for id in due.map(|(&id, _)| id).collect::<Vec<_>>() {
             self.note_progress_of(facts, jobs, id);
+            if self.waits_for_turn(jobs, id) {
+                let repair = self.queue.by_id.get_mut(&id).expect("just seen");
+                repair.course.note_waits_for_turn(facts.base.now);
+            }
         }
+    }
+
+    /// Whether a repair in the background starts no job because other repairs have jobs, which come first. A repair that
+    /// the store refuses does not wait for them.
+    fn waits_for_turn(&self, jobs: &Jobs, id: u64) -> bool {
+        let is_of_repair =
+            |running: &RunningJob| running.item.is_some() && running.job.phase() != JobPhase::OnHold;
+        self.queue.is_background(id)
+            && self.counters(id).running == 0
+            && jobs.running.values().any(is_of_repair)
+            && self.claims.refusal_of(id).is_none()
     }
 
     fn note_progress_of(&mut self, facts: Facts<'_>, jobs: &Jobs, id: u64) {

@@ -65,7 +65,8 @@ impl Control {
                         &mut self.out,
                     );
                 }
-                Action::ItemEnded { repair, stripe, end, .. } => {
+                Action::ItemEnded { repair, item, stripe, end } => {
+                    self.repairs.claims.item_ended(item, &stripe);
                     self.repairs.explain_end(facts!(self), repair.0, &stripe, end);
                 }
                 Action::RepairEnded { repair } => self.end_repair(repair.0),

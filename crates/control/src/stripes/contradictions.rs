@@ -99,11 +99,10 @@ impl Contradictions {
 }
 
 impl Stripes {
-    /// Returns the number of stripes with a contradiction. Stripes that are missing from the picture (the
-    /// catalog in memory) are not counted.
-    pub(crate) fn contradictory_stripes(&self) -> u64 {
-        let known = |stripe: &&StripeId| self.stripe_record(stripe).is_ok();
-        self.contradictions.0.keys().filter(known).count() as u64
+    /// Returns the stripes with a contradiction, except those that are missing from the picture (the catalog in
+    /// memory).
+    pub(crate) fn contradictory(&self) -> impl Iterator<Item = &StripeId> {
+        self.contradictions.0.keys().filter(move |stripe| self.stripe_record(stripe).is_ok())
     }
 
     pub(crate) fn block_names(&self, stripe: &StripeId, blocks: &BTreeSet<u16>) -> Vec<String> {

@@ -185,16 +185,89 @@ fn a_mute_ends_when_another_stripe_is_at_risk_without_a_new_loss() {
     lose(&mut cluster, &files[1], 0);
     cluster.mute("AT_RISK", None).unwrap();
     assert!(cluster.condition(ConditionCode::AtRisk).unwrap().muted);
-    let core = cluster.core();
-    core.out.tell(crate::signal::Signal::Contradiction {
-        stripe: StripeId(files[1].layout[0].stripe.stripe.clone()),
-        blocks: (1..4).map(BlockIndex).collect(),
-        found_by: views::FoundBy::Scrub,
-    });
-    core.route();
-    cluster.pump();
+    contradict(&mut cluster, &[StripeId(files[1].layout[0].stripe.stripe.clone())]);
     let condition = cluster.condition(ConditionCode::AtRisk).unwrap();
     assert_eq!((condition.count, condition.muted), (2, false));
+}
+
+/// Reports that the blocks of these stripes contradict each other.
+fn contradict(cluster: &mut TestCluster, stripes: &[StripeId]) {
+    let core = cluster.core();
+    for stripe in stripes {
+        core.out.tell(crate::signal::Signal::Contradiction {
+            stripe: stripe.clone(),
+            blocks: (1..4).map(BlockIndex).collect(),
+            found_by: views::FoundBy::Scrub,
+        });
+    }
+    core.route();
+    cluster.pump();
+}
+
+/// The status lists at most 100 contradictions, the first ones by name.
+#[test]
+fn a_mute_ends_when_one_more_of_very_many_stripes_is_contradictory() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 102);
+    lose(&mut cluster, &file, 0);
+    lose(&mut cluster, &file, 1);
+    let mut stripes: Vec<StripeId> =
+        file.layout.iter().map(|part| StripeId(part.stripe.stripe.clone())).collect();
+    stripes.sort();
+    contradict(&mut cluster, &stripes[..101]);
+    for code in ["CONTRADICTION", "AT_RISK"] {
+        assert!(cluster.mute(code, None).unwrap().muted);
+    }
+    contradict(&mut cluster, &stripes[101..]);
+    for code in [ConditionCode::Contradiction, ConditionCode::AtRisk] {
+        assert!(!cluster.condition(code).unwrap().muted, "{code}");
+    }
+}
+
+/// Repairs in the background may have to wait until a long recovery has ended. If no other repair runs, something else
+/// keeps them from starting.
+#[test]
+fn a_repair_in_the_background_has_not_stalled_while_others_run() {
+    let mut cluster = TestCluster::new(6);
+    let waits = cluster.put("f", 1);
+    lose(&mut cluster, &waits, 0);
+    let stripe = |file: &FileLayout| file.layout[0].stripe.stripe.clone();
+    cluster.core().repairs.hold(&[StripeId(stripe(&waits))]); // No job of it starts.
+    let priority = Some("background".to_owned());
+    let request = RepairRequest { stripe: Some(stripe(&waits)), priority, ..RepairRequest::default() };
+    let background = cluster.repair(request).repair;
+    for round in 0..11 {
+        let other = cluster.put(&format!("g{round}"), 1);
+        lose(&mut cluster, &other, 0);
+        let all: Vec<String> = cluster.nodes.keys().cloned().collect();
+        cluster.frozen.extend(all);
+        cluster.repair(RepairRequest { stripe: Some(stripe(&other)), ..RepairRequest::default() });
+        cluster.wait(Duration::from_millis(1500));
+        assert!(!cluster.core().jobs.running.is_empty(), "the repair of g{round} runs");
+        cluster.frozen.clear();
+        cluster.wait(Duration::from_secs(60));
+        assert_eq!(cluster.condition(ConditionCode::RepairStalled), None, "round {round}");
+    }
+    cluster.wait(Duration::from_secs(570));
+    let stalled = cluster.condition(ConditionCode::RepairStalled).expect("no other repair runs any more");
+    assert_eq!(stalled.subjects, [background.to_string()]);
+}
+
+/// No file contains the stripe, so the status does not count it either.
+#[test]
+fn an_unreadable_stripe_of_an_open_put_does_not_keep_its_helpers_from_being_stopped() {
+    let mut cluster = TestCluster::new(8);
+    let put = cluster.begin("f", 8192).unwrap();
+    cluster.open(1, ClientRequest::PutStripe { put: put.put, position: 0 });
+    cluster.closed(1).unwrap().unwrap();
+    let homes = cluster.nodes.iter().filter(|(_, node)| !node.disk.is_empty());
+    let homes: Vec<String> = homes.map(|(name, _)| name.clone()).collect();
+    assert_eq!(homes.len(), 4);
+    homes[1..].iter().for_each(|name| cluster.kill(name));
+    let node = cluster.nodes[&homes[0]].node.unwrap();
+    assert_eq!(cluster.core().stripes.picture.pending_on(&BTreeSet::from([node])).len(), 1);
+    let stop = cluster.ask(|reply| NodeCommand::OkToStop(vec![homes[0].clone()], 1, reply)).unwrap();
+    assert!(stop.safe && stop.unreadable_now == 0, "{stop:?}");
 }
 
 #[test]

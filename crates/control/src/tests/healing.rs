@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::HealPolicy;
-use store_api::Writers;
+use store_api::{BlockRecord, BlockState, StoreChange, StripeRecord, Writers};
 use views::{FileStripe, MaintenanceRequest, RepairState, SettingsRequest};
 
 fn cluster(helpers: usize) -> TestCluster {
@@ -102,10 +102,17 @@ fn repairs_that_the_store_refuses_do_not_keep_others_waiting() {
         let last = file.layout.iter().rposition(|part| !is_refused(&part)).expect("some can be repaired");
         assert!(file.layout[..last].iter().filter(is_refused).count() > open_at_once);
         cluster.set_repair_after("1h");
-        cluster.wait(Duration::from_secs(120));
+        for _ in 0..24 {
+            cluster.wait(Duration::from_secs(5));
+            let repairs = &cluster.core().repairs;
+            let known = repairs.claims.all_stuck().count();
+            assert_eq!(known, repairs.refused_by_store().len(), "those of ended repairs are forgotten");
+        }
         for part in &cluster.file("f").layout {
             assert_eq!(first(part).1, if is_refused(&part) { "corrupt" } else { "healthy" });
         }
+        let has_given_up = cluster.all_repairs().iter().any(|repair| repair.state == RepairState::Failed);
+        assert!(has_given_up || open_at_once == 32, "more than 256 were refused");
     }
 }
 
@@ -160,6 +167,54 @@ fn stripes_without_redundancy_wait_a_minute_and_single_losses_the_full_period() 
     assert!(cluster.all_repairs().iter().all(|repair| repair.by_itself && !repair.target.contains("node")));
     cluster.wait(Duration::from_secs(3600));
     assert!(cluster.status().healthy, "the others when their helpers are given up");
+}
+
+/// Returns a stripe with its blocks on these nodes.
+fn stripe_on(number: usize, homes: [NodeId; 4]) -> StripeRecord {
+    let id = StripeId(format!("{number}-abcdef"));
+    let block = |(index, home): (usize, NodeId)| BlockRecord {
+        id: BlockId(format!("{id}.{index}")),
+        bytes: 4096,
+        node: Some(home),
+        state: BlockState::Healthy,
+        replicas: Vec::new(),
+        digest: None,
+    };
+    StripeRecord {
+        code: "rs-4-2".parse().unwrap(),
+        block_bytes: 4096,
+        chunk_bytes: None,
+        blocks: homes.into_iter().enumerate().map(block).collect(),
+        file: None,
+        id,
+    }
+}
+
+/// One check considers at most 2,048 of them.
+#[test]
+fn all_stripes_in_a_shortened_grace_period_are_counted() {
+    const STRIPES: usize = 2100;
+    let mut cluster = cluster(6);
+    cluster.set_repair_after("1h");
+    cluster.wait(Duration::from_secs(200)); // `START_GRACE` is over.
+    let node = |number: usize| cluster.nodes[&format!("h{number}")].node.unwrap();
+    let homes = [[1, 2, 3, 4], [1, 2, 5, 6]].map(|homes| homes.map(node));
+    let stripes = (0..STRIPES).map(|number| StoreChange::Stripe(stripe_on(number, homes[number % 2]), false));
+    let stripes: Vec<StoreChange> = stripes.collect();
+    cluster.handle(Event::Changed(stripes));
+    cluster.kill("h1");
+    cluster.kill("h2");
+    cluster.wait(Duration::from_secs(1));
+    for _ in 0..3 {
+        cluster.wait(Duration::from_secs(1));
+        let waiting = cluster.status().damage.waiting;
+        let [waiting] = &waiting[..] else { panic!("{waiting:?}") };
+        assert_eq!((waiting.survives, waiting.stripes), (0, STRIPES as u64));
+        assert!(
+            waiting.text.contains("repair of 2100 stripes that cannot lose another block"),
+            "{waiting:?}"
+        );
+    }
 }
 
 #[test]

@@ -401,6 +401,27 @@ fn moves_that_fail_are_repeated_at_growing_intervals() {
     assert_eq!(home(&now, 0), home(&file, 0));
 }
 
+#[test]
+fn a_paused_move_of_a_misplaced_block_is_called_paused() {
+    let mut cluster = TestCluster::new(5);
+    cluster.put_misplaced();
+    let all: Vec<String> = cluster.nodes.keys().cloned().collect();
+    cluster.frozen.extend(all);
+    let began = (0..40).find_map(|_| {
+        cluster.wait(Duration::from_millis(250));
+        let repairs: Vec<RepairView> = cluster.ask(RepairCommand::List).unwrap();
+        repairs.first().map(|repair| repair.repair)
+    });
+    let repair = began.expect("a block moves");
+    let advice = details(&cluster.status()).concat();
+    assert!(advice.contains(&format!("repair {repair} is moving blocks to other helpers")), "{advice}");
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    let advice = details(&cluster.status()).concat();
+    let paused = format!("repair {repair}, which moves blocks to other helpers, is paused; ");
+    assert!(advice.contains(&paused), "{advice}");
+    assert!(advice.contains(&format!("to continue, run mend resume {repair}")), "{advice}");
+}
+
 /// The only copy of a lost block is put into service on a helper with another block of the stripe. The block then moves
 /// to its former helper, although the catalog names a copy there, which does not exist.
 #[test]
