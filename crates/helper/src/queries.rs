@@ -29,7 +29,7 @@ const VERIFIES_AT_ONCE: usize = 2;
 /// between. A single failed read may be transient, but a bad sector stays bad.
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(300);
-/// The number of repeated attempts in one description of all blocks.
+/// The maximum number of repeated attempts in one description of all blocks.
 const DESCRIBE_ATTEMPTS: u32 = 64;
 
 /// A verification without progress for this long is given up, because the disk may hang.
@@ -221,15 +221,21 @@ impl Queries {
                 return; // No answer: an empty list would mean that the node holds no blocks.
             };
             let mut held = held.into_iter().peekable();
-            let mut attempts = DESCRIBE_ATTEMPTS;
+            let mut errors = DescribeErrors::default();
             loop {
                 let mut described = Vec::new();
                 for block in held.by_ref().take(control::DESCRIBED_AT_ONCE) {
-                    match described_patiently(&*blocks, &block.id, &mut attempts) {
+                    match described_patiently(&*blocks, &block.id, &mut errors) {
                         Ok(description) => described.push(description),
+                        // No last message: the omitted blocks would count as missing.
                         Err(error) if is_of_machine(&error) => {
-                            // No last message: the omitted blocks would count as missing.
                             return tracing::error!(%error, "cannot read the descriptions of the blocks");
+                        }
+                        Err(error) if is_medium(&error) && errors.are_of_the_disk(&*blocks) => {
+                            return tracing::error!(
+                                %error,
+                                "cannot describe the blocks, because the disk seems to fail; check the disk"
+                            );
                         }
                         Err(error) => tracing::warn!(
                             %error,
@@ -345,16 +351,39 @@ async fn verified(
     }
 }
 
-/// Describes a block. Repeats the attempt after errors that may be transient, as long as `attempts` lasts: a
+/// The errors in one description of all blocks.
+#[derive(Default)]
+struct DescribeErrors {
+    /// The attempts that were repeated.
+    repeated: u32,
+    /// The blocks whose medium failed in the last attempt.
+    unreadable: u32,
+}
+
+impl DescribeErrors {
+    fn may_repeat(&self) -> bool {
+        self.repeated < DESCRIBE_ATTEMPTS
+    }
+
+    /// Counts a block whose medium failed. Returns whether the disk as a whole may be failing: then the errors
+    /// prove nothing about the blocks.
+    fn are_of_the_disk(&mut self, blocks: &dyn Blocks) -> bool {
+        self.unreadable += 1;
+        let is_broken = || blocks.check_writable().is_err_and(|error| !is_full(&error));
+        !self.may_repeat() || (self.unreadable > 1 && is_broken())
+    }
+}
+
+/// Describes a block. Repeats the attempt after errors that may be transient, as long as `errors` permit it: a
 /// failing disk must not delay the descriptions of all its blocks.
 fn described_patiently(
     blocks: &dyn Blocks,
     block: &BlockId,
-    attempts: &mut u32,
+    errors: &mut DescribeErrors,
 ) -> Result<Description, BlockError> {
     for _ in 1..ATTEMPTS {
         match blocks.describe(block) {
-            Err(error) if *attempts > 0 && may_be_transient(&error) => *attempts -= 1,
+            Err(error) if errors.may_repeat() && may_be_transient(&error) => errors.repeated += 1,
             described => return described,
         }
         thread::sleep(PAUSE);

@@ -16,14 +16,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use codes::{BlockIndex, Code, Matrix};
+use codes::{BlockIndex, Code, Matrix, SubBlock};
 use gf::Kernel;
 
 use crate::fingerprint::{FINGERPRINT_BYTES, Fingerprint};
 
-/// Limit on the search for wrong blocks, in multiplications and additions of single bytes; about one second
-/// of work. Within this limit a code with hundreds of sub-blocks is searched for one wrong block only, other
-/// codes for several.
+/// Limit on the search for exchanged and wrong blocks, in multiplications and additions of single bytes; about
+/// one second of work. Within this limit a code with hundreds of sub-blocks is searched for one wrong block
+/// only, other codes for several. A search that reaches the limit names no block.
 const SEARCH_WORK: u64 = 3_000_000_000;
 
 /// The verdict on a stripe's blocks.
@@ -49,15 +49,34 @@ pub enum StripeParity {
 /// # Panics
 /// If a block does not have one fingerprint per sub-block.
 pub fn stripe_parity(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> StripeParity {
-    let all = (0..code.blocks() as u16).map(BlockIndex);
-    let (known, absent): (Vec<BlockIndex>, Vec<BlockIndex>) = all.partition(|block| read.contains_key(block));
+    judge_within(code, read, &mut Budget(SEARCH_WORK))
+}
+
+/// Whether all equations that can be checked hold. Searches for no wrong block.
+pub(crate) fn is_consistent(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> bool {
+    Equations::new(code, syndromes(code, read)).without(&unread(code, read)).hold
+}
+
+fn judge_within(
+    code: &dyn Code,
+    read: &BTreeMap<BlockIndex, Vec<Fingerprint>>,
+    budget: &mut Budget,
+) -> StripeParity {
+    let (known, absent): (Vec<BlockIndex>, _) = (read.keys().copied().collect(), unread(code, read));
     let equations = Equations::new(code, syndromes(code, read));
     let left = equations.without(&absent);
     match (left.equations, left.hold) {
         (0, _) => StripeParity::Unknown,
         (_, true) => StripeParity::Holds { unproven: equations.unproven(&known, &absent) },
-        (_, false) => equations.blame(read, &absent),
+        (_, false) => {
+            let found = equations.explanation(read, &absent, budget);
+            found.unwrap_or_else(|| StripeParity::Contradictory(known.into_iter().collect()))
+        }
     }
+}
+
+fn unread(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> Vec<BlockIndex> {
+    (0..code.blocks() as u16).map(BlockIndex).filter(|block| !read.contains_key(block)).collect()
 }
 
 /// Computes the syndrome of every equation; unread blocks count as zeros.
@@ -76,12 +95,30 @@ fn syndromes(code: &dyn Code, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>) -> 
     syndromes
 }
 
-/// All equations of a stripe, with their syndromes.
+/// The work that a search may still do, in multiplications and additions of single bytes.
+struct Budget(u64);
+
+impl Budget {
+    /// Takes `work` from the budget; `None` if too little is left, which ends the search.
+    fn spend(&mut self, work: u64) -> Option<()> {
+        self.0 = self.0.checked_sub(work)?;
+        Some(())
+    }
+}
+
+/// Equations of a stripe, with their syndromes.
 struct Equations<'code> {
     code: &'code dyn Code,
     syndromes: Matrix,
-    /// For each block, the terms of the equations in which it occurs: equation, sub-block and coefficient.
-    terms: BTreeMap<BlockIndex, Vec<(usize, usize, u8)>>,
+    /// For each block, its terms in the equations, in the order of the equations.
+    terms: BTreeMap<BlockIndex, Vec<Term>>,
+}
+
+/// A sub-block of a block in an equation; small, because a code with hundreds of sub-blocks has millions.
+struct Term {
+    equation: u32,
+    sub: u16,
+    coefficient: u8,
 }
 
 /// The equations that remain after some blocks are eliminated.
@@ -92,16 +129,28 @@ struct Left {
 
 impl<'code> Equations<'code> {
     fn new(code: &'code dyn Code, syndromes: Matrix) -> Self {
+        let mut equations = Self { code, syndromes, terms: BTreeMap::new() };
         let encoding = code.encoding();
-        let mut terms: BTreeMap<BlockIndex, Vec<(usize, usize, u8)>> = BTreeMap::new();
         for (row, parity) in encoding.outputs().iter().enumerate() {
             let sources = encoding.row(row).iter().map(|&(at, c)| (encoding.sources()[at as usize], c));
             for (sub_block, coefficient) in sources.chain([(*parity, 1)]) {
-                let term = (row, usize::from(sub_block.sub), coefficient);
-                terms.entry(sub_block.block).or_default().push(term);
+                equations.add_term(row, sub_block, coefficient);
             }
         }
-        Self { code, syndromes, terms }
+        equations
+    }
+
+    fn add_term(&mut self, row: usize, sub_block: SubBlock, coefficient: u8) {
+        let term = Term { equation: row as u32, sub: sub_block.sub, coefficient };
+        self.terms.entry(sub_block.block).or_default().push(term);
+    }
+
+    /// The terms of a block in one equation.
+    fn terms_in(&self, row: usize, block: BlockIndex) -> &[Term] {
+        let Some(terms) = self.terms.get(&block) else { return &[] };
+        let first = terms.partition_point(|term| (term.equation as usize) < row);
+        let end = terms.partition_point(|term| term.equation as usize <= row);
+        &terms[first..end]
     }
 
     /// The matrix of these blocks' coefficients, with the syndromes appended as further columns.
@@ -112,8 +161,9 @@ impl<'code> Equations<'code> {
             matrix.row_mut(row)[columns..].copy_from_slice(self.syndromes.row(row));
         }
         for (position, block) in blocks.iter().enumerate() {
-            for &(row, sub, coefficient) in self.terms.get(block).into_iter().flatten() {
-                matrix[(row, position * sub_blocks + sub)] = coefficient;
+            for term in self.terms.get(block).into_iter().flatten() {
+                let column = position * sub_blocks + usize::from(term.sub);
+                matrix[(term.equation as usize, column)] = term.coefficient;
             }
         }
         matrix
@@ -128,7 +178,7 @@ impl<'code> Equations<'code> {
         let mut matrix = self.beside_syndromes(blocks);
         let columns = self.columns(blocks);
         let used = matrix.reduce(columns).len();
-        let hold = (used..matrix.rows()).all(|row| matrix.row(row)[columns..].iter().all(|&byte| byte == 0));
+        let hold = (used..matrix.rows()).all(|row| is_zero(&matrix.row(row)[columns..]));
         Left { equations: matrix.rows() - used, hold }
     }
 
@@ -146,71 +196,122 @@ impl<'code> Equations<'code> {
     }
 
     /// If the syndromes can be explained by a swap of two blocks, names all such blocks as contradictory.
-    /// Otherwise, looks for the smallest set of blocks that explains the syndromes.
-    fn blame(&self, read: &BTreeMap<BlockIndex, Vec<Fingerprint>>, absent: &[BlockIndex]) -> StripeParity {
-        let known: Vec<BlockIndex> = read.keys().copied().collect();
-        let pairs = Subsets::new(known.len(), 2).map(|pair| [known[pair[0]], known[pair[1]]]);
-        let exchanged = pairs.filter(|&pair| self.are_exchanged(pair, read, absent));
-        let exchanged: BTreeSet<BlockIndex> = exchanged.flatten().collect();
-        match exchanged.is_empty() {
-            true => self.fewest(&known, absent),
-            false => StripeParity::Contradictory(exchanged),
-        }
-    }
-
-    /// Whether all remaining equations hold if these two blocks are swapped back.
-    fn are_exchanged(
-        &self,
-        pair: [BlockIndex; 2],
+    /// Otherwise, looks for the smallest set of blocks that explains the syndromes. Returns `None` if there is
+    /// none, or if the budget does not suffice.
+    fn explanation(
+        self,
         read: &BTreeMap<BlockIndex, Vec<Fingerprint>>,
         absent: &[BlockIndex],
-    ) -> bool {
-        let [one, other] = pair.map(|block| &read[&block]);
-        let mut syndromes = self.syndromes.clone();
-        for &(row, sub, coefficient) in pair.iter().flat_map(|block| self.terms.get(block)).flatten() {
-            for change in [&one[sub], &other[sub]] {
-                Kernel::best().mul_add(coefficient, &change.0, syndromes.row_mut(row));
-            }
+        budget: &mut Budget,
+    ) -> Option<StripeParity> {
+        let known: Vec<BlockIndex> = read.keys().copied().collect();
+        let equations = self.remaining(absent, &known, budget)?;
+        let exchanged = equations.exchanged(read, budget)?;
+        match exchanged.is_empty() {
+            true => equations.fewest(&known, budget),
+            false => Some(StripeParity::Contradictory(exchanged)),
         }
-        if absent.is_empty() {
-            return (0..syndromes.rows()).all(|row| syndromes.row(row).iter().all(|&byte| byte == 0));
-        }
-        let changed = Self { code: self.code, syndromes, terms: self.terms.clone() };
-        changed.without(absent).hold
     }
 
-    fn fewest(&self, known: &[BlockIndex], absent: &[BlockIndex]) -> StripeParity {
-        let all = || StripeParity::Contradictory(known.iter().copied().collect());
-        let mut work = 0;
+    /// The equations that remain after the absent blocks are eliminated. All their terms are of known blocks.
+    fn remaining(self, absent: &[BlockIndex], known: &[BlockIndex], budget: &mut Budget) -> Option<Self> {
+        if absent.is_empty() {
+            return Some(self);
+        }
+        let all = [absent, known].concat();
+        budget.spend(self.work(absent, &all))?;
+        let mut matrix = self.beside_syndromes(&all);
+        let (columns, sub_blocks) = (self.columns(absent), self.code.sub_blocks());
+        let used = matrix.reduce(columns).len();
+        let syndromes = Matrix::zero(matrix.rows() - used, FINGERPRINT_BYTES);
+        let mut remaining = Self { code: self.code, syndromes, terms: BTreeMap::new() };
+        for row in 0..remaining.syndromes.rows() {
+            let (coefficients, syndrome) = matrix.row(used + row)[columns..].split_at(self.columns(known));
+            remaining.syndromes.row_mut(row).copy_from_slice(syndrome);
+            for (at, &coefficient) in coefficients.iter().enumerate().filter(|&(_, &c)| c != 0) {
+                let sub_block = SubBlock { block: known[at / sub_blocks], sub: (at % sub_blocks) as u16 };
+                remaining.add_term(row, sub_block, coefficient);
+            }
+        }
+        Some(remaining)
+    }
+
+    /// The blocks of all pairs whose swap explains the syndromes.
+    fn exchanged(
+        &self,
+        read: &BTreeMap<BlockIndex, Vec<Fingerprint>>,
+        budget: &mut Budget,
+    ) -> Option<BTreeSet<BlockIndex>> {
+        // A swap that explains nothing usually leaves the first failing equation unsatisfied.
+        let mut rows: Vec<usize> = (0..self.syndromes.rows()).collect();
+        rows.sort_by_key(|&row| is_zero(self.syndromes.row(row)));
+        let known: Vec<(&BlockIndex, &Vec<Fingerprint>)> = read.iter().collect();
+        let mut exchanged = BTreeSet::new();
+        for pair in Subsets::new(known.len(), 2) {
+            let pair = [pair[0], pair[1]].map(|at| known[at]);
+            if self.are_exchanged(pair, &rows, budget)? {
+                exchanged.extend(pair.map(|(block, _)| *block));
+            }
+        }
+        Some(exchanged)
+    }
+
+    /// Whether the equations of all `rows` hold if these two blocks are swapped back.
+    fn are_exchanged(
+        &self,
+        pair: [(&BlockIndex, &Vec<Fingerprint>); 2],
+        rows: &[usize],
+        budget: &mut Budget,
+    ) -> Option<bool> {
+        for &row in rows {
+            let mut syndrome = self.syndromes.row(row).to_vec();
+            let terms = pair.map(|(&block, _)| self.terms_in(row, block));
+            let additions = 1 + 2 * terms.iter().map(|terms| terms.len()).sum::<usize>();
+            budget.spend((additions * FINGERPRINT_BYTES) as u64)?;
+            for term in terms.into_iter().flatten() {
+                for change in pair.map(|(_, fingerprints)| &fingerprints[usize::from(term.sub)]) {
+                    Kernel::best().mul_add(term.coefficient, &change.0, &mut syndrome);
+                }
+            }
+            if !is_zero(&syndrome) {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    /// Looks for the smallest set of blocks that explains the syndromes.
+    fn fewest(&self, known: &[BlockIndex], budget: &mut Budget) -> Option<StripeParity> {
         for size in 1..known.len() {
             let (mut found, mut is_proven) = (Vec::new(), false);
             for wrong in Subsets::new(known.len(), size) {
                 let wrong: Vec<BlockIndex> = wrong.iter().map(|&at| known[at]).collect();
-                let eliminated = [absent, &wrong].concat();
-                work += self.work(&eliminated);
-                if work > SEARCH_WORK {
-                    return all();
-                }
-                let left = self.without(&eliminated);
+                budget.spend(self.work(&wrong, &wrong))?;
+                let left = self.without(&wrong);
                 if left.equations == 0 || left.hold {
                     is_proven = left.equations > 0;
                     found.push(wrong);
                 }
             }
-            match &found[..] {
-                [] => {}
-                [wrong] if is_proven => return StripeParity::Wrong(wrong.iter().copied().collect()),
-                several => return StripeParity::Contradictory(several.iter().flatten().copied().collect()),
+            let all_found = || found.iter().flatten().copied().collect();
+            match found.len() {
+                0 => {}
+                1 if is_proven => return Some(StripeParity::Wrong(all_found())),
+                _ => return Some(StripeParity::Contradictory(all_found())),
             }
         }
-        all()
+        None
     }
 
-    /// The cost of eliminating these blocks, in byte operations.
-    fn work(&self, blocks: &[BlockIndex]) -> u64 {
-        let columns = self.columns(blocks) as u64;
-        self.syndromes.rows() as u64 * columns * (columns + FINGERPRINT_BYTES as u64)
+    /// The cost of eliminating some blocks from equations over `all` of these blocks, in byte operations.
+    fn work(&self, eliminated: &[BlockIndex], all: &[BlockIndex]) -> u64 {
+        let row_bytes = self.columns(all) + FINGERPRINT_BYTES;
+        self.syndromes.rows() as u64 * self.columns(eliminated) as u64 * row_bytes as u64
     }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
 }
 
 /// Enumerates all subsets of `size` elements of `0..all`, in lexicographic order.
@@ -241,204 +342,4 @@ impl Iterator for Subsets {
 }
 
 #[cfg(test)]
-mod tests {
-    use codes::CodeSpec;
-    use proptest::prelude::*;
-    use proptest::sample::{Index, select};
-
-    use super::*;
-    use crate::Fingerprinter;
-
-    const CODES: [&str; 12] = [
-        "rs-5-3",
-        "rs-14-10",
-        "rs-9-6-jerasure",
-        "hitchhiker-xor-9-6",
-        "hitchhiker-xorplus-9-6",
-        "rotated-8-6-2",
-        "clay-6-4-5",
-        "less-7-4-2",
-        "lrc-6-2-2",
-        "lrc1-4-2-2",
-        "ceph-shec-4-3-2",
-        "ceph-lrc-4-2-3",
-    ];
-    const SUB_BLOCK_BYTES: usize = 24;
-
-    type Contents = BTreeMap<BlockIndex, Vec<Vec<u8>>>;
-
-    /// Encodes a stripe of random data.
-    fn encoded(code: &dyn Code, seed: u64) -> Contents {
-        use rand_chacha::rand_core::{Rng, SeedableRng};
-        let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
-        let mut sub_block = || (0..SUB_BLOCK_BYTES).map(|_| random.next_u32() as u8).collect::<Vec<u8>>();
-        let data = (0..code.data_blocks() as u16).map(BlockIndex);
-        let mut contents: Contents =
-            data.map(|block| (block, (0..code.sub_blocks()).map(|_| sub_block()).collect())).collect();
-        let sources = code.encoding().sources().iter();
-        let sources: Vec<&[u8]> =
-            sources.map(|source| &contents[&source.block][usize::from(source.sub)][..]).collect();
-        let parity = code.encoding().apply(&sources);
-        for (index, sub_blocks) in (code.data_blocks() as u16..).zip(parity.chunks(code.sub_blocks())) {
-            contents.insert(BlockIndex(index), sub_blocks.to_vec());
-        }
-        contents
-    }
-
-    fn judge(code: &dyn Code, contents: &Contents) -> StripeParity {
-        let fingerprint = |bytes: &Vec<u8>| {
-            let mut fingerprinter = Fingerprinter::new(11);
-            fingerprinter.update(bytes);
-            fingerprinter.finish()
-        };
-        let read = contents.iter().map(|(&block, subs)| (block, subs.iter().map(fingerprint).collect()));
-        stripe_parity(code, &read.collect())
-    }
-
-    fn code(spec: &str) -> std::sync::Arc<dyn Code> {
-        spec.parse::<CodeSpec>().unwrap().build().unwrap()
-    }
-
-    /// Replaces a block's contents by other data.
-    fn forge(contents: &mut Contents, block: BlockIndex) {
-        let other = encoded(&*code("rs-3-2"), u64::from(block.0)).remove(&BlockIndex(0)).unwrap();
-        for sub_block in contents.get_mut(&block).unwrap() {
-            sub_block.iter_mut().zip(&other[0]).for_each(|(byte, other)| *byte ^= other);
-        }
-    }
-
-    fn set(blocks: &[u16]) -> BTreeSet<BlockIndex> {
-        blocks.iter().copied().map(BlockIndex).collect()
-    }
-
-    proptest! {
-        /// A correct stripe is never accused. A single wrong block is always detected if a remaining equation
-        /// involves it, and no other block is named in its place.
-        #[test]
-        fn one_wrong_block_is_found_and_no_other_is_named(
-            spec in select(&CODES[..]),
-            absent in prop::collection::vec(any::<Index>(), 0..4),
-            liar in any::<Index>(),
-            seed in any::<u64>(),
-        ) {
-            let code = code(spec);
-            let mut contents = encoded(&*code, seed);
-            for index in absent {
-                contents.remove(&BlockIndex(index.index(code.blocks()) as u16));
-            }
-            let unproven = match judge(&*code, &contents) {
-                StripeParity::Holds { unproven } => unproven,
-                StripeParity::Unknown => return Ok(()),
-                accused => return Err(TestCaseError::fail(format!("{accused:?} of a good stripe"))),
-            };
-            let known: Vec<BlockIndex> = contents.keys().copied().collect();
-            let liar = *liar.get(&known);
-            forge(&mut contents, liar);
-            match judge(&*code, &contents) {
-                StripeParity::Wrong(named) => prop_assert_eq!(named, BTreeSet::from([liar])),
-                StripeParity::Contradictory(blocks) => prop_assert!(blocks.contains(&liar), "{:?}", blocks),
-                StripeParity::Holds { .. } => prop_assert!(unproven.contains(&liar), "{:?} of {}", liar, spec),
-                StripeParity::Unknown => prop_assert!(false, "equations do not vanish"),
-            }
-        }
-    }
-
-    #[test]
-    fn naming_a_wrong_block_takes_two_spare_equations() {
-        for spec in ["rs-6-4", "clay-6-4-5", "hitchhiker-xor-9-6"] {
-            let code = code(spec);
-            let mut contents = encoded(&*code, 3);
-            forge(&mut contents, BlockIndex(1));
-            let spare = code.blocks() - code.data_blocks();
-            assert_eq!(judge(&*code, &contents), StripeParity::Wrong(set(&[1])), "{spec}");
-            for lost in 0..spare - 1 {
-                contents.remove(&BlockIndex(3 + lost as u16));
-            }
-            let all: BTreeSet<BlockIndex> = contents.keys().copied().collect();
-            assert_eq!(judge(&*code, &contents), StripeParity::Contradictory(all), "{spec}");
-            contents.remove(&BlockIndex(0));
-            assert_eq!(judge(&*code, &contents), StripeParity::Unknown, "{spec}");
-        }
-    }
-
-    #[test]
-    fn several_wrong_blocks_are_named_while_an_equation_is_spare() {
-        let code = code("rs-14-10");
-        let mut contents = encoded(&*code, 5);
-        let mut wrong = BTreeSet::new();
-        for (block, is_named) in [(2, true), (7, true), (12, true), (13, false)] {
-            forge(&mut contents, BlockIndex(block));
-            wrong.insert(BlockIndex(block));
-            match judge(&*code, &contents) {
-                StripeParity::Wrong(named) => assert!(is_named && named == wrong, "{named:?} of {wrong:?}"),
-                StripeParity::Contradictory(blocks) => assert!(!is_named && blocks.is_superset(&wrong)),
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    /// Identical changes in several blocks leave less evidence to tell the blocks apart, so no block is
-    /// named.
-    #[test]
-    fn dependent_changes_never_name_an_innocent_block() {
-        let code = code("rs-14-10");
-        let mut contents = encoded(&*code, 5);
-        for block in [2, 7, 12] {
-            contents.get_mut(&BlockIndex(block)).unwrap()[0][5] ^= 1;
-        }
-        let found = judge(&*code, &contents);
-        let StripeParity::Contradictory(blocks) = found else { panic!("{found:?}") };
-        assert!(blocks.is_superset(&set(&[2, 7, 12])), "{blocks:?}");
-    }
-
-    /// After a swap all blocks of the stripe still exist, only in the wrong order. A third block must not be
-    /// named as wrong, because it would then be rebuilt for nothing.
-    #[test]
-    fn a_swap_of_two_blocks_names_no_third_block() {
-        for spec in CODES {
-            let code = code(spec);
-            let contents = encoded(&*code, 13);
-            for pair in Subsets::new(code.blocks(), 2) {
-                let pair = [pair[0] as u16, pair[1] as u16].map(BlockIndex);
-                let mut exchanged = contents.clone();
-                exchanged.insert(pair[0], contents[&pair[1]].clone());
-                exchanged.insert(pair[1], contents[&pair[0]].clone());
-                match judge(&*code, &exchanged) {
-                    StripeParity::Contradictory(blocks) => {
-                        assert!(
-                            pair.iter().all(|block| blocks.contains(block)),
-                            "{spec}: {blocks:?}, {pair:?}"
-                        );
-                    }
-                    StripeParity::Holds { .. } => {
-                        assert_eq!(contents[&pair[0]], contents[&pair[1]], "{spec}")
-                    }
-                    other => panic!("{spec}: {other:?} of {pair:?}"),
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn an_equation_of_a_local_group_accuses_the_group() {
-        let code = code("lrc-6-2-2");
-        let mut contents = encoded(&*code, 9);
-        forge(&mut contents, BlockIndex(4));
-        assert_eq!(judge(&*code, &contents), StripeParity::Wrong(set(&[4])));
-        // Without the global parities only the group's own equation involves the block.
-        contents.remove(&BlockIndex(8));
-        contents.remove(&BlockIndex(9));
-        let StripeParity::Contradictory(accused) = judge(&*code, &contents) else {
-            panic!("it is one of a group")
-        };
-        assert!(accused.contains(&BlockIndex(4)) && accused.len() == 4, "{accused:?}");
-    }
-
-    #[test]
-    fn all_subsets_come_once() {
-        let all: Vec<Vec<usize>> = Subsets::new(4, 2).collect();
-        assert_eq!(all, [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]);
-        assert_eq!(Subsets::new(3, 3).count(), 1);
-        assert_eq!(Subsets::new(2, 3).count(), 0);
-    }
-}
+mod tests;

@@ -102,7 +102,11 @@ async fn queries(blocks: Arc<Faulty>) -> (Queries, Outgoing) {
 }
 
 async fn next(outgoing: &mut Outgoing) -> Option<FromNode> {
-    timeout(Duration::from_secs(2), outgoing.recv()).await.ok().flatten()
+    next_within(outgoing, Duration::from_secs(2)).await
+}
+
+async fn next_within(outgoing: &mut Outgoing, limit: Duration) -> Option<FromNode> {
+    timeout(limit, outgoing.recv()).await.ok().flatten()
 }
 
 /// Pings until there is an answer; returns the problem in it.
@@ -135,14 +139,20 @@ async fn pings_are_answered_while_a_write_stalls() {
     assert!(problem.expect("the check has ended").contains("a.crc"));
 }
 
-/// Describes blocks, one of which fails with these errors. Returns the names that arrive; `None` if the last
-/// message never comes.
+/// Describes blocks of a disk that works, except that block b fails with these errors. Returns the names that
+/// arrive; `None` if the last message never comes.
 async fn described(errors: &[i32]) -> Option<Vec<String>> {
-    let blocks = Arc::new(Faulty::default());
-    blocks.errors.lock().unwrap().insert(BlockId("b".to_owned()), errors.to_vec());
-    let (queries, mut outgoing) = queries(blocks).await;
+    described_on(true, &[("b", errors)]).await
+}
+
+/// Describes blocks that fail with these errors, on a disk that can or cannot be written.
+async fn described_on(is_writable: bool, errors: &[(&str, &[i32])]) -> Option<Vec<String>> {
+    let errors = errors.iter().map(|&(name, errors)| (BlockId(name.to_owned()), errors.to_vec()));
+    let errors = Mutex::new(errors.collect());
+    let (queries, mut outgoing) =
+        queries(Arc::new(Faulty { errors, is_writable, ..Faulty::default() })).await;
     queries.handle(ToNode::Describe { ask: 1 });
-    match next(&mut outgoing).await? {
+    match next_within(&mut outgoing, Duration::from_secs(4)).await? {
         FromNode::Described { blocks, last: true, .. } => {
             Some(blocks.into_iter().map(|block| block.id.0).collect())
         }
@@ -157,6 +167,28 @@ async fn an_unreadable_description_is_omitted_after_three_attempts() {
     assert_eq!(described(&[libc::EIO; 3]).await, names(&["a", "c"]));
     assert_eq!(described(&[libc::ELOOP]).await, names(&["a", "c"]));
     assert_eq!(described(&[libc::EMFILE; 3]).await, None, "the machine has too few descriptors");
+}
+
+/// The errors of a disk that fails as a whole prove nothing about its blocks.
+#[tokio::test]
+async fn a_disk_that_fails_does_not_count_as_described() {
+    let bad: &[i32] = &[libc::EIO; 3];
+    let one = Some(vec!["b".to_owned(), "c".to_owned()]);
+    assert_eq!(described_on(false, &[("a", bad)]).await, one, "one bad sector");
+    assert_eq!(described_on(true, &[("a", bad), ("b", bad)]).await, Some(vec!["c".to_owned()]));
+    assert_eq!(described_on(false, &[("a", bad), ("b", bad)]).await, None);
+}
+
+/// Without repeated attempts, an error may be transient.
+#[test]
+fn a_disk_with_too_many_errors_does_not_count_as_described() {
+    let blocks = Faulty { is_writable: true, ..Faulty::default() };
+    let block = BlockId("b".to_owned());
+    let mut errors = DescribeErrors { repeated: DESCRIBE_ATTEMPTS - 1, unreadable: 0 };
+    assert!(!errors.are_of_the_disk(&blocks));
+    blocks.errors.lock().unwrap().insert(block.clone(), vec![libc::EIO; 3]);
+    let error = described_patiently(&blocks, &block, &mut errors).expect_err("its medium fails");
+    assert!(is_medium(&error) && errors.are_of_the_disk(&blocks));
 }
 
 /// An omitted block would count as missing.

@@ -13,7 +13,7 @@ use rand_chacha::rand_core::Rng;
 
 use super::check::{ParityCheck, Verdict};
 use super::work::Work;
-use crate::parity::{StripeParity, stripe_parity};
+use crate::parity::{StripeParity, is_consistent, stripe_parity};
 use crate::wire::control::ToNode;
 use crate::{BlockId, Fingerprint, Geometry, LocalBlock, NodeId, Topology};
 
@@ -151,7 +151,7 @@ impl Proof {
         self.stretches.iter().all(|stretch| {
             let mut others = stretch.answers.clone();
             others.remove(&block);
-            matches!(stripe_parity(code, &others), StripeParity::Holds { .. } | StripeParity::Unknown)
+            is_consistent(code, &others)
         })
     }
 
