@@ -296,7 +296,9 @@ pub(super) fn trouble(error: AskError) -> Trouble {
         return match error {
             AskError::SafeMode => Trouble::SafeMode,
             AskError::Refused { .. } => refused(Refusal::Permission, error),
-            AskError::Line(_) | AskError::NoJava { .. } => refused(Refusal::Other, error),
+            AskError::Line(_) | AskError::LineBreak { .. } | AskError::NoJava { .. } => {
+                refused(Refusal::Other, error)
+            }
             _ => Trouble::Unreachable(error.to_string()),
         };
     };

@@ -70,7 +70,11 @@ pub fn datanodes(world: &mut World) {
             namenode.report(&node.address).await.expect("answered");
         }
         namenode.other_lists().await.expect("answered");
-        assert_eq!(namenode.missing(&[path.clone(), "/none".to_owned()]).await.expect("answered"), ["/none"]);
+        // A line break in a name does not begin another question.
+        let other = [format!("/none\n999 delete %2F{POLICY}%2Fasked"), "/none".to_owned()];
+        let asked = [&other[..], std::slice::from_ref(&path)].concat();
+        assert_eq!(namenode.missing(&asked).await.expect("answered"), other);
+        assert_eq!(namenode.missing(&asked).await.expect("answered"), other);
     });
     world.files.delete(&mut world.cluster, &path);
     world.assert_known();

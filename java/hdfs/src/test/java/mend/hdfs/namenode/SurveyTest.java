@@ -74,6 +74,26 @@ class SurveyTest {
     assertTrue(lines.stream().noneMatch(line -> line.startsWith("D %2Fa%2F")), lines.toString());
   }
 
+  /** Names may have every character but a slash. */
+  @Test
+  void namesWithLineBreaksAreMissing() throws IOException {
+    String odd = "%2Fnone%0A9+delete+%2Fa%09%0D";
+    assertEquals(List.of("missing " + odd, "done"), answer("missing %2Fa\t" + odd));
+    assertTrue(answer("list " + odd).contains("missing " + odd));
+  }
+
+  /** Text from others cannot end a line and begin another answer. */
+  @Test
+  void anAnswerHasNoOtherLineBreaks() throws IOException {
+    ByteArrayOutputStream output = new ByteArrayOutputStream();
+    Answers.Lines lines = new Answers.Lines(new Answers(new PrintStream(output), null, null), "7");
+    lines.add("v 0 /disk\r\n8 done");
+    lines.flush();
+    assertEquals("7 v 0 /disk  8 done\n", output.toString(StandardCharsets.UTF_8));
+    assertEquals("java.io.IOException", Answers.text(new IOException("\n")));
+    assertEquals("no", Answers.text(new IOException("\nno\nmore")));
+  }
+
   /** Returns the lines of an answer without the number of the question. */
   private static List<String> answer(String question) throws IOException {
     Configuration conf = new Configuration();
@@ -123,6 +143,9 @@ class SurveyTest {
   private static HdfsFileStatus status(String path) throws IOException {
     if (path.startsWith("/a/secret/")) {
       throw refused();
+    }
+    if (path.startsWith("/none")) {
+      return null;
     }
     return path.equals(PARITY) ? file("a") : folder("");
   }
