@@ -22,7 +22,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::blocks::ChecksumFormat;
 use crate::listing::{
-    Attribute, BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, Range, encoded,
+    Attribute, BadLine, Edits, ExistingInodes, FileRef, Listing, LossCounts, OtherLists, Progress, Range,
+    encoded,
 };
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
@@ -265,11 +266,11 @@ impl NameNode {
         self.ask(&format!("snapshots {}", words(paths)), SILENCE_LIMIT).await
     }
 
-    /// Queries which of these files exist outside of snapshots.
+    /// Queries which of these files and folders exist, and where.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn existing(&self, inodes: &[u64]) -> Result<BTreeSet<u64>, AskError> {
+    pub async fn existing(&self, inodes: &[u64]) -> Result<ExistingInodes, AskError> {
         let inodes: Vec<String> = inodes.iter().map(u64::to_string).collect();
         Ok(self.ask(&format!("inodes {}", inodes.join(",")), SILENCE_LIMIT).await?.existing)
     }

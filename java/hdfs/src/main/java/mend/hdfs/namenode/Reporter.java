@@ -32,7 +32,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   7 missing PATH TAB PATH …   the folders among these that do not exist
  *   7 walk PATH TAB PATH …      all groups of these files, and of all files below these folders
  *   7 snapshots PATH TAB PATH … all groups of files that exist only in snapshots of these folders
- *   7 inodes INODE,INODE,…      the files among these that exist
+ *   7 inodes INODE,INODE,…      the files and folders among these that exist
  *   7 position                  the transaction after the last one in the edit log
  *   7 edits TRANSACTION         what has happened in the namespace since, see {@link Edits}
  *   8 counts                    how many groups lack blocks

@@ -82,6 +82,11 @@ class SurveyTest {
     assertTrue(answer("list " + odd).contains("missing " + odd));
   }
 
+  @Test
+  void inodesThatOnlySnapshotsHaveAreReported() throws IOException {
+    assertEquals(List.of("y 1", "y 2 snapshot", "y 3 snapshot", "y 4 snapshot", "done"), answer("inodes 1,2,3,4,5"));
+  }
+
   /** Text from others cannot end a line and begin another answer. */
   @Test
   void anAnswerHasNoOtherLineBreaks() throws IOException {
@@ -147,7 +152,26 @@ class SurveyTest {
     if (path.startsWith("/none")) {
       return null;
     }
+    if (path.startsWith("/.reserved/")) {
+      return byInode(path);
+    }
     return path.equals(PARITY) ? file("a") : folder("");
+  }
+
+  /** File 1 exists. The others were deleted; 2 to 4 are in snapshots, and another file is at the former path of 3. */
+  private static HdfsFileStatus byInode(String path) throws IOException {
+    switch (path) {
+      case "/.reserved/.inodes/1":
+        return entry("f").fileId(1).build();
+      case "/.reserved/.inodes/2":
+        return null;
+      case "/.reserved/.inodes/3":
+        return entry("f").fileId(9).build();
+      case "/.reserved/.inodes/4":
+        throw new RemoteException(IllegalArgumentException.class.getName(), null);
+      default:
+        throw new RemoteException(FileNotFoundException.class.getName(), "File for given inode path does not exist");
+    }
   }
 
   private static DirectoryListing listing(String path) throws IOException {
