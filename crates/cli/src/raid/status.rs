@@ -173,7 +173,7 @@ pub fn parity_reason(state: &ParityState) -> Option<String> {
             ));
         }
         ParityState::NoSource => "there is no such file",
-        ParityState::SnapshotsOnly => "its file may exist in snapshots",
+        ParityState::SnapshotsOnly => "its file is only in snapshots, or may be there",
         ParityState::Draft => "it is being made, or was left by an interrupted encoding",
     };
     Some(text.to_owned())

@@ -30,6 +30,7 @@ pub fn by_the_coordinator(world: &mut World) {
     await_remark(&mend, "encoding by policies: nothing to do");
     world.assert_files();
 
+    let spared = put_name_with_line_break(world, &mend);
     append(world, &mend, BLOCK);
     await_missing_replicas(&mend);
     // HDFS makes the replicas of a file whose parity is stale, so for this it must be allowed to.
@@ -37,6 +38,7 @@ pub fn by_the_coordinator(world: &mut World) {
     await_encoded(world, FILE, 11);
     await_remark(&mend, "encoding by policies: nothing to do");
     assert!(holders(world, PARITY).len() == 8, "two stripes have eight parity blocks");
+    assert!(world.cluster.console().exists(spared), "no part of a name was carried out as a change");
     world.restart_namenode_with(&NO_REPAIR);
 
     replace_file(Path::new(&policy), "[[policy]]\nname = 1\n");
@@ -55,6 +57,18 @@ pub fn evaluate(mend: &Mend, policy: &str) {
     let with = format!("[store.raid]\npolicies = \"{name}\"\ninterval = \"10s\"\n");
     assert!(text.contains("[store.raid]\n"), "{text}");
     replace_file(&path, text.replace("[store.raid]\n", &with));
+}
+
+/// Stores a file below the parity root whose name contains a call, and returns the path of the file that the call would delete.
+/// The coordinator queries the file in the folder of the policy to which such parity would belong.
+fn put_name_with_line_break(world: &mut World, mend: &Mend) -> &'static str {
+    let local = mend.folder().join("odd");
+    fs::create_dir(&local).expect("created");
+    fs::write(local.join("x\n999999 delete %2Fsteady%2Fspared"), "").expect("written");
+    let console = world.cluster.console();
+    console.run(&["dfs", "-touchz", "/steady/spared"]);
+    console.run(&["dfs", "-put", local.to_str().expect("text"), "/raidrs/steady/odd"]);
+    "/steady/spared"
 }
 
 /// Appends bytes to the file, and reads all of it back.

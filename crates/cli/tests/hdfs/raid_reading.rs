@@ -190,8 +190,28 @@ fn parity_follows_the_file(world: &mut World) {
     shell(world, &["-rm", "-r", "-skipTrash", "/raided/moved"]);
     let left = exist(world, ["/raidrs/raided/moved/file", "/raidrs/raided/moved/other"]);
     assert_eq!(left, [false, true]);
+    parity_of_a_file_in_a_snapshot_stays(world);
     world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", "/raided", "/raidrs"]);
     [FILE, PARITY].iter().for_each(|path| world.files.forget(path));
+}
+
+/// The file is moved out of the folder with snapshots, as into the trash, and deleted there.
+fn parity_of_a_file_in_a_snapshot_stays(world: &mut World) {
+    let console = world.cluster.console();
+    console.run(&["dfs", "-mkdir", "/aside"]);
+    for path in ["/raided/kept", "/raidrs/raided/kept"] {
+        console.run(&["dfs", "-touchz", path]);
+        console.run(&["dfs", "-touch", "-m", "-t", "20200101:000000", path]);
+    }
+    console.run(&["dfsadmin", "-allowSnapshot", "/raided"]);
+    console.run(&["dfs", "-createSnapshot", "/raided", "s1"]);
+    shell(world, &["-mv", "/raided/kept", "/aside"]);
+    assert_eq!(exist(world, ["/raidrs/raided/kept", "/raidrs/aside/kept"]), [false, true]);
+    shell(world, &["-rm", "-r", "-skipTrash", "/aside"]);
+    assert_eq!(exist(world, ["/aside", "/raidrs/aside/kept"]), [false, true]);
+    let console = world.cluster.console();
+    console.run(&["dfs", "-deleteSnapshot", "/raided", "s1"]);
+    console.run(&["dfsadmin", "-disallowSnapshot", "/raided"]);
 }
 
 fn exist(world: &mut World, paths: [&str; 2]) -> [bool; 2] {

@@ -161,9 +161,10 @@ pub enum End {
     /// There is no file at the source's path any more.
     #[error("the file no longer exists at this path")]
     SourceMissing,
-    /// The parity path is taken by the parity of another file, which was renamed.
+    /// The parity path is taken by the parity of another file, which was renamed, or is only in a snapshot.
     #[error(
-        "the path of its parity is taken by the parity of the file with inode {inode}, which was renamed"
+        "the path of its parity is taken by the parity of the file with inode {inode}, which was renamed or is only in \
+         a snapshot"
     )]
     Occupied {
         /// The other file's inode number.

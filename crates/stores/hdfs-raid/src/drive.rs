@@ -201,7 +201,10 @@ impl Drive {
         self.action = None;
         let (facts, nodes) = match look {
             Ok(look) => look,
-            Err(trouble) => return self.try_again(trouble, now_ms),
+            Err(trouble) => {
+                self.work.iter_mut().for_each(Work::handle_failed_look);
+                return self.try_again(trouble, now_ms);
+            }
         };
         let term = own_term(self.least_term, facts.next_term());
         let begin = || Work::new(self.codec.clone(), self.tolerated, self.goal, term);

@@ -38,7 +38,7 @@ pub struct Facts {
     pub stray: Option<MarkedFile>,
     /// The folders with parity that is being made for this path, in the order of their names.
     pub drafts: Vec<Draft>,
-    /// The inode in the note on the parity, if such a file exists.
+    /// The inode in the note on the parity, if such a file exists, also if only in a snapshot.
     pub living: Option<u64>,
     /// Why the source cannot or should not be encoded now.
     pub unfit: Option<Exclusion>,
@@ -284,7 +284,7 @@ impl<'a> FactFinder<'a> {
         let noted = parity.as_ref().and_then(|parity| parity.marks.note).map(|note| note.inode);
         // The parity of a folder whose files are gone belongs to no other source.
         let own_inode = self.folders.get(path).filter(|_| source.is_none()).map(|folder| folder.inode);
-        let is_living = |inode: &u64| self.listing.notes.living.contains(inode) && Some(*inode) != own_inode;
+        let is_living = |inode: &u64| self.listing.notes.exists(*inode) && Some(*inode) != own_inode;
         Facts {
             source: own,
             parts,
@@ -442,14 +442,14 @@ mod tests {
         let none = crate::Fingerprint::of([]);
         let note = Note { inode: 7, replication: 3, source: none, parity: none };
         let marks = BTreeMap::from([("/p/d/f".to_owned(), Marks { note: Some(note), ..Marks::default() })]);
-        let living = |inodes: &[u64]| {
-            let living = inodes.iter().copied().collect();
-            let notes = Notes { marks: marks.clone(), living, ..Notes::default() };
+        let living = |present: &[u64], in_snapshots: &[u64]| {
+            let [living, kept] = [present, in_snapshots].map(|inodes| inodes.iter().copied().collect());
+            let notes = Notes { marks: marks.clone(), living, kept, ..Notes::default() };
             let files = vec![file("/d/f"), file("/p/d/f")];
             let listing = Listing { files, notes, ..Listing::default() };
             FactFinder::new(&listing).facts(&codec(), None, "/d/f", 0).living
         };
-        assert_eq!([living(&[6, 7]), living(&[6])], [Some(7), None]);
+        assert_eq!([living(&[6, 7], &[]), living(&[6], &[7]), living(&[6], &[8])], [Some(7), Some(7), None]);
     }
 
     /// Returns a file of this many blocks with this stamp.

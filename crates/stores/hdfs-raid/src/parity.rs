@@ -52,8 +52,10 @@ pub enum StaleParity {
          parity may be of other contents"
     )]
     Older,
-    /// The parity belongs to another file, which was renamed.
-    #[error("the parity file belongs to the file with inode {inode}, which was renamed")]
+    /// The parity belongs to another file, which was renamed, or is only in a snapshot.
+    #[error(
+        "the parity file belongs to the file with inode {inode}, which was renamed or is only in a snapshot"
+    )]
     Foreign {
         /// The inode of the other file.
         inode: u64,
@@ -127,7 +129,7 @@ impl ParityFile {
 pub(crate) enum Noted {
     /// There is none, as on HDFS-RAID's parity.
     No,
-    /// The note, and whether the file whose inode it names exists outside of snapshots.
+    /// The note, and whether the file whose inode it names exists, also if only in a snapshot.
     Yes { note: Note, is_living: bool },
     /// Another version of Mend has written it.
     Unknown,

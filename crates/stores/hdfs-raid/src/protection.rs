@@ -23,6 +23,8 @@ pub struct Notes {
     pub unknown: BTreeSet<String>,
     /// The inodes in notes that exist outside of snapshots.
     pub living: BTreeSet<u64>,
+    /// The inodes in notes that exist only in snapshots. Their blocks need the parity.
+    pub kept: BTreeSet<u64>,
 }
 
 /// The state of a parity file.
@@ -42,7 +44,8 @@ pub enum ParityState {
     Renamed(u64),
     /// There is no file at the path of its source.
     NoSource,
-    /// As [`NoSource`](Self::NoSource), but the folder above has snapshots, in which the source may exist.
+    /// As [`NoSource`](Self::NoSource), but its note names a file that is only in a snapshot, or the folder above has
+    /// snapshots, in which the source may exist.
     SnapshotsOnly,
     /// The listing does not cover the path of its source.
     SourceUnlisted,
@@ -98,7 +101,7 @@ impl ParityState {
 }
 
 impl Protection {
-    /// Whether it is the parity of another existing file, which was renamed.
+    /// Whether it is the parity of another existing file, which was renamed, or is only in a snapshot.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.state, ParityState::Stale(StaleParity::Foreign { .. }))
     }
@@ -144,9 +147,14 @@ impl Notes {
     pub(crate) fn noted(&self, parity: &str) -> Noted {
         match self.note_of(parity) {
             _ if self.unknown.contains(parity) => Noted::Unknown,
-            Some(note) => Noted::Yes { note, is_living: self.living.contains(&note.inode) },
+            Some(note) => Noted::Yes { note, is_living: self.exists(note.inode) },
             None => Noted::No,
         }
+    }
+
+    /// Whether the file or folder with an inode in a note exists, also if only in a snapshot.
+    pub(crate) fn exists(&self, inode: u64) -> bool {
+        self.living.contains(&inode) || self.kept.contains(&inode)
     }
 
     /// Returns the record of the blocks of a folder's parity. The note decides whether it counts.
@@ -199,6 +207,9 @@ impl Notes {
             return ParityState::Draft;
         }
         let noted = self.note_of(&parity.path).map(|note| note.inode);
+        if noted.is_some_and(|inode| self.kept.contains(&inode)) {
+            return ParityState::SnapshotsOnly;
+        }
         let present = existing.get(source);
         let renamed = |inode: &u64| self.living.contains(inode) && present != Some(inode);
         match noted.filter(renamed) {
@@ -247,6 +258,11 @@ pub(crate) fn parity_units(
         let state = match used.get(file.path.as_str()) {
             Some(ParityState::Stale(StaleParity::Foreign { inode })) if protected.contains(inode) => {
                 ParityState::Unused
+            }
+            Some(ParityState::Stale(StaleParity::Foreign { inode }))
+                if listing.notes.kept.contains(inode) =>
+            {
+                ParityState::SnapshotsOnly
             }
             Some(ParityState::Stale(StaleParity::Foreign { inode })) => ParityState::Renamed(*inode),
             Some(state) => (*state).clone(),

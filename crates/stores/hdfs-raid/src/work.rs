@@ -108,6 +108,12 @@ impl Work {
         }
     }
 
+    /// Takes note that a look has failed. Replicas may change unseen until the next one, so the time without changes begins
+    /// again.
+    pub(crate) fn handle_failed_look(&mut self) {
+        self.look = None;
+    }
+
     /// Returns the next step, given the facts and the DataNodes of a listing made at `now_ms`.
     pub fn next(&mut self, facts: &Facts, nodes: &DataNodes, now_ms: u64) -> Next {
         let next = match &facts.source {

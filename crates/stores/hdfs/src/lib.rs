@@ -25,8 +25,8 @@ pub use blocks::{
 };
 pub use kind::Hdfs;
 pub use listing::{
-    Attribute, BadLine, DataNode, Edit, Edits, FileRef, Group, Listing, LossCounts, OtherLists, Phase,
-    Progress, SeenFile, SeenFiles, SeenPlace, Service, Snapshots, Standing,
+    Attribute, BadLine, DataNode, Edit, Edits, ExistingInodes, FileRef, Group, Listing, LossCounts,
+    OtherLists, Phase, Progress, SeenFile, SeenFiles, SeenPlace, Service, Snapshots, Standing,
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
 pub use raid::{

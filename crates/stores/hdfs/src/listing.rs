@@ -31,8 +31,8 @@ pub struct Listing {
     pub missing: Vec<String>,
     /// The listed files and their folders.
     pub seen: SeenFiles,
-    /// The files that exist, of those that were asked about.
-    pub existing: BTreeSet<u64>,
+    /// The files and folders that exist, of those that were asked about.
+    pub existing: ExistingInodes,
     /// The NameNode's lists of groups that lack blocks.
     pub losses: Losses,
     /// The requested part of the edit log.
@@ -63,6 +63,15 @@ pub(crate) struct Reservation {
     pub stamp: u64,
     /// Whether DataNodes accept the block only with a token.
     pub needs_token: bool,
+}
+
+/// The inode numbers of files and folders that exist, of those that were asked about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExistingInodes {
+    /// Those that exist outside of snapshots.
+    pub present: BTreeSet<u64>,
+    /// Those that exist only in snapshots.
+    pub in_snapshots: BTreeSet<u64>,
 }
 
 /// The files of a listing, outside of snapshots, with or without groups.
@@ -332,6 +341,19 @@ pub struct Group {
 #[error("unexpected line in an answer: `{0}`")]
 pub struct BadLine(pub String);
 
+impl ExistingInodes {
+    fn take(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
+        let inode = number(words)?;
+        let found = match words.next() {
+            None => &mut self.present,
+            Some("snapshot") => &mut self.in_snapshots,
+            Some(_) => return None,
+        };
+        found.insert(inode);
+        Some(())
+    }
+}
+
 impl SeenFiles {
     /// Takes out the files so far. The last file and its folder remain, because the next group may belong to the
     /// same file, and the next file to the same folder.
@@ -428,7 +450,7 @@ impl Listing {
             "missing" => self.missing.push(decoded(words.next()?)?),
             "f" => self.seen.folders.push(decoded(words.next()?)?),
             "i" => self.seen.take_file(&mut words)?,
-            "y" => drop(self.existing.insert(number(&mut words)?)),
+            "y" => self.existing.take(&mut words)?,
             "l" => {
                 let [groups, unreadable, corrupt, replicated] =
                     [number(&mut words)?, number(&mut words)?, number(&mut words)?, number(&mut words)?];
@@ -635,6 +657,7 @@ mod tests {
             "i 16389 other open",
             "i 16390 f%C3%A4 closed",
             "y 16390",
+            "y 16393 snapshot",
             "l 3 1 0 2",
             "o 4 5 6",
             "q -9223372036854775792",
@@ -666,7 +689,8 @@ mod tests {
         assert_eq!((listing.groups[0].place, listing.groups[1].place), (Some(place), None));
         let seen = &listing.seen;
         assert_eq!((&seen.folders[0][..], &seen.open[..]), ("/a b", &["/a b/other".to_owned()][..]));
-        assert_eq!(listing.existing, BTreeSet::from([16390]));
+        let [present, in_snapshots] = [16390, 16393].map(|inode| BTreeSet::from([inode]));
+        assert_eq!(listing.existing, ExistingInodes { present, in_snapshots });
         assert_eq!(
             (listing.losses.counts.total(), listing.losses.groups.keys().next()),
             (6, Some(&-9223372036854775792))
@@ -783,6 +807,7 @@ mod tests {
             "x %2F",
             "i 1 name closed",
             "y",
+            "y 16390 other",
             "r %2Fa",
             "e x",
             "l 1 2 3",

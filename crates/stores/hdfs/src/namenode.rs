@@ -22,11 +22,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::blocks::ChecksumFormat;
 use crate::listing::{
-    Attribute, BadLine, Edits, FileRef, Listing, LossCounts, OtherLists, Progress, Range, encoded,
+    Attribute, BadLine, Edits, ExistingInodes, FileRef, Listing, LossCounts, OtherLists, Progress, Range,
+    encoded,
 };
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 7";
+const GREETING: &str = "0 ready 8";
 /// Timeout for the JVM's greeting, generous enough for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -87,6 +88,15 @@ pub enum AskError {
         /// Why the JVM exited.
         said: String,
     },
+    /// A question contains a line break. Its second line would be carried out as another question, with the rights of
+    /// HDFS's superuser.
+    #[error(
+        "the question `{word}` for the NameNode was not sent, because it contains a line break; report this error"
+    )]
+    LineBreak {
+        /// The first word of the question.
+        word: String,
+    },
     /// The JVM did not answer in time and is replaced.
     #[error("the NameNode has not answered for {} s", limit.as_secs())]
     Silent {
@@ -140,8 +150,8 @@ struct Jvm {
     input: tokio::sync::Mutex<ChildStdin>,
     waiting: Waiting,
     said: Arc<Mutex<VecDeque<String>>>,
-    /// The process; it is killed on drop.
-    _child: Child,
+    /// The process; it is killed on drop, unless this was done before.
+    child: Mutex<Child>,
 }
 
 impl NameNode {
@@ -174,7 +184,7 @@ impl NameNode {
         paths: &[String],
         heard: &(dyn Fn(&mut Listing) + Sync),
     ) -> Result<Listing, AskError> {
-        self.ask_and_tell(&format!("list {}", paths.join("\t")), SILENCE_LIMIT, heard).await
+        self.ask_and_tell(&format!("list {}", words(paths)), SILENCE_LIMIT, heard).await
     }
 
     /// Lists all groups of these files, and of all files below these folders. Paths that do not exist are
@@ -183,8 +193,7 @@ impl NameNode {
     /// # Errors
     /// [`AskError`].
     pub async fn walk(&self, paths: &[String]) -> Result<Listing, AskError> {
-        let paths: Vec<String> = paths.iter().map(|path| encoded(path)).collect();
-        self.ask(&format!("walk {}", paths.join("\t")), SILENCE_LIMIT).await
+        self.ask(&format!("walk {}", words(paths)), SILENCE_LIMIT).await
     }
 
     /// Lists all DataNodes, and all files below these folders with the replicas of their blocks, for
@@ -197,8 +206,7 @@ impl NameNode {
         folders: &[String],
         heard: &(dyn Fn(Progress) + Sync),
     ) -> Result<Listing, AskError> {
-        let folders: Vec<String> = folders.iter().map(|folder| encoded(folder)).collect();
-        let question = format!("files {}", folders.join("\t"));
+        let question = format!("files {}", words(folders));
         let told = |listing: &mut Listing| heard(listing.progress);
         self.ask_and_tell(&question, SILENCE_LIMIT, &told).await?.outside_safe_mode()
     }
@@ -238,9 +246,7 @@ impl NameNode {
     /// # Errors
     /// [`AskError`].
     pub async fn attributes(&self, paths: &[String]) -> Result<(Vec<Attribute>, Vec<Omission>), AskError> {
-        let paths: Vec<String> = paths.iter().map(|path| encoded(path)).collect();
-        let question = format!("attributes {}", paths.join("\t"));
-        let answer = self.ask(&question, SILENCE_LIMIT).await?;
+        let answer = self.ask(&format!("attributes {}", words(paths)), SILENCE_LIMIT).await?;
         Ok((answer.attributes, answer.raid.gaps.omitted))
     }
 
@@ -249,7 +255,7 @@ impl NameNode {
     /// # Errors
     /// [`AskError`].
     pub async fn missing(&self, paths: &[String]) -> Result<Vec<String>, AskError> {
-        Ok(self.ask(&format!("missing {}", paths.join("\t")), LOOK_LIMIT).await?.missing)
+        Ok(self.ask(&format!("missing {}", words(paths)), LOOK_LIMIT).await?.missing)
     }
 
     /// Lists all groups of files that exist only in snapshots of these folders.
@@ -257,14 +263,14 @@ impl NameNode {
     /// # Errors
     /// [`AskError`].
     pub async fn snapshots(&self, paths: &[String]) -> Result<Listing, AskError> {
-        self.ask(&format!("snapshots {}", paths.join("\t")), SILENCE_LIMIT).await
+        self.ask(&format!("snapshots {}", words(paths)), SILENCE_LIMIT).await
     }
 
-    /// Queries which of these files exist outside of snapshots.
+    /// Queries which of these files and folders exist, and where.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn existing(&self, inodes: &[u64]) -> Result<BTreeSet<u64>, AskError> {
+    pub async fn existing(&self, inodes: &[u64]) -> Result<ExistingInodes, AskError> {
         let inodes: Vec<String> = inodes.iter().map(u64::to_string).collect();
         Ok(self.ask(&format!("inodes {}", inodes.join(",")), SILENCE_LIMIT).await?.existing)
     }
@@ -416,8 +422,8 @@ impl NameNode {
         let jvm = self.jvm().await?;
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let answer = jvm.ask(number, question, limit, heard).await;
-        if let Err(AskError::Silent { .. } | AskError::Line(_) | AskError::Ended { .. }) = &answer {
-            self.0.running.lock().await.give_up(&jvm);
+        if let Err(why @ (AskError::Silent { .. } | AskError::Line(_) | AskError::Ended { .. })) = &answer {
+            self.0.running.lock().await.give_up(&jvm, why);
         }
         answer
     }
@@ -453,9 +459,10 @@ impl Listing {
 }
 
 impl Running {
-    /// Abandons a JVM that does not answer.
-    fn give_up(&mut self, jvm: &Arc<Jvm>) {
+    /// Ends a JVM that does not answer.
+    fn give_up(&mut self, jvm: &Arc<Jvm>, why: &AskError) {
         if self.jvm.take_if(|running| Arc::ptr_eq(running, jvm)).is_some() {
+            jvm.kill(why);
             self.wait_before_next(jvm.last_words());
         }
     }
@@ -482,7 +489,7 @@ impl Jvm {
             input: tokio::sync::Mutex::new(input),
             waiting: Arc::clone(&waiting),
             said,
-            _child: child,
+            child: Mutex::new(child),
         };
         match timeout(START_LIMIT, line(&mut output)).await {
             Ok(Some(greeting)) if greeting == GREETING => {}
@@ -502,6 +509,10 @@ impl Jvm {
         limit: Duration,
         heard: &(dyn Fn(&mut Listing) + Sync),
     ) -> Result<Listing, AskError> {
+        if question.contains(['\n', '\r']) {
+            let word = question.split_ascii_whitespace().next().unwrap_or_default().to_owned();
+            return Err(AskError::LineBreak { word });
+        }
         let (sender, mut lines) = mpsc::channel(LINES_WAITING);
         match locked(&self.waiting).as_mut() {
             Some(waiting) => drop(waiting.insert(number, sender)),
@@ -536,6 +547,17 @@ impl Jvm {
                 told = listing.progress;
                 heard(&mut listing);
             }
+        }
+    }
+
+    /// Kills the process, so that no change that it was asked for takes effect later. Other queries may be waiting for its
+    /// answers; they end with [`AskError::Ended`].
+    fn kill(&self, why: &AskError) {
+        if !matches!(why, AskError::Ended { .. }) {
+            note(&self.said, format!("Mend has ended it: {why}"));
+        }
+        if let Err(error) = locked(&self.child).start_kill() {
+            tracing::debug!(%error, "cannot kill the JVM that queries the NameNode, as it has exited");
         }
     }
 
@@ -602,12 +624,22 @@ async fn overhear(errors: impl AsyncRead + Unpin, said: Arc<Mutex<VecDeque<Strin
     let mut lines = BufReader::new(errors).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         tracing::debug!(target: "hdfs::jvm", "{line}");
-        let mut said = locked(&said);
-        if said.len() == LAST_LINES {
-            said.pop_front();
-        }
-        said.push_back(line);
+        note(&said, line);
     }
+}
+
+/// Adds a line to the last ones.
+fn note(said: &Mutex<VecDeque<String>>, line: String) {
+    let mut said = locked(said);
+    if said.len() == LAST_LINES {
+        said.pop_front();
+    }
+    said.push_back(line);
+}
+
+/// Returns paths as the words of a question. A path may contain every character but a slash within a name.
+fn words(paths: &[String]) -> String {
+    paths.iter().map(|path| encoded(path)).collect::<Vec<_>>().join("\t")
 }
 
 /// Locks a mutex and ignores poisoning: the data is consistent even if a holder panicked.
@@ -640,7 +672,7 @@ mod tests {
     #[tokio::test]
     async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 7'; read a; read b
+        let script = "echo '0 ready 8'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
         let file = FileRef { inode: 1, held_at: None };
@@ -653,8 +685,8 @@ mod tests {
     async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 7'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 7'; read a; echo 'no such class' >&2";
+                echo '0 ready 8'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 8'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -664,10 +696,48 @@ mod tests {
         assert!(namenode.nodes().await.unwrap().safe_mode);
     }
 
+    /// A query that waits for a long answer has a handle on the same JVM.
+    #[tokio::test]
+    async fn a_jvm_that_does_not_answer_in_time_is_killed_while_others_wait_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let namenode = namenode(folder.path(), "echo '0 ready 8'; while read a; do :; done");
+        let both = async {
+            tokio::join!(namenode.volumes(), namenode.change("replicate", Duration::from_millis(300)))
+        };
+        let (waiting, late) = timeout(SILENCE_LIMIT / 4, both).await.expect("both end");
+        assert!(matches!(late, Err(AskError::Silent { .. })), "{late:?}");
+        let ended = waiting.unwrap_err();
+        assert!(matches!(ended, AskError::Ended { .. }), "{ended}");
+        assert!(ended.to_string().contains("Mend has ended it"), "{ended}");
+    }
+
+    /// The owner of a file chooses its name.
+    #[tokio::test]
+    async fn names_with_line_breaks_are_no_questions() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "echo '0 ready 8'; while read number line; do
+                echo \"$line\" >>asked; echo \"$number done\"
+            done";
+        let namenode = namenode(folder.path(), &format!("cd $(dirname $0); {script}"));
+        let paths = ["/d/x\n9 delete %2Fother".to_owned(), "/d/y\r9 delete\t/other".to_owned()];
+        namenode.missing(&paths).await.unwrap();
+        namenode.list(&paths, &|_| {}).await.unwrap();
+        namenode.snapshots(&paths).await.unwrap();
+        let asked = fs::read_to_string(folder.path().join("asked")).unwrap();
+        let encoded = paths.each_ref().map(|path| encoded(path)).join("\t");
+        let expected = ["missing", "list", "snapshots"].map(|word| format!("{word} {encoded}\n")).concat();
+        assert_eq!(asked, expected);
+        for question in ["report a:1\n9 delete %2Fother", "report a:1\r"] {
+            let refused = namenode.change(question, LOOK_LIMIT).await.unwrap_err();
+            assert!(matches!(&refused, AskError::LineBreak { word } if word == "report"), "{refused}");
+        }
+        assert_eq!(fs::read_to_string(folder.path().join("asked")).unwrap(), asked);
+    }
+
     #[tokio::test]
     async fn events_of_the_longest_paths_are_read() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 7'; read a; path=%2F$(printf '%08000d' 0 | sed 's/0/%E6%97%A5/g')
+        let script = "echo '0 ready 8'; read a; path=%2F$(printf '%08000d' 0 | sed 's/0/%E6%97%A5/g')
             echo \"${a%% *} r $path $path\"; echo \"${a%% *} e 2\"; echo \"${a%% *} done\"; read b";
         let edits = namenode(folder.path(), script).edits(1).await.unwrap();
         let path = format!("/{}", "\u{65e5}".repeat(8000));
@@ -679,7 +749,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 7'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 8'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

@@ -24,8 +24,8 @@ use crate::attach::Said;
 use crate::kind::{config, settings};
 use crate::listing::{decoded, number, path};
 use crate::{
-    AskError, Attribute, DataNode, Edit, Hdfs, Listing, NameNode, NameNodeSettings, Progress, Service,
-    Standing,
+    AskError, Attribute, DataNode, Edit, ExistingInodes, Hdfs, Listing, NameNode, NameNodeSettings, Progress,
+    Service, Standing,
 };
 
 pub use by_helpers::HelperParity;
@@ -205,9 +205,10 @@ impl RaidNameNode {
         let files = listing.files.iter().map(|file| file.inode);
         let listed: BTreeSet<u64> = files.chain(listing.folders.iter().map(|folder| folder.inode)).collect();
         let noted = noted(&listing.notes.marks);
-        let mut living = self.existing(&noted - &listed).await.map_err(unreachable)?;
-        living.extend(&noted & &listed);
-        listing.notes.living = living;
+        let existing = self.existing(&noted - &listed).await.map_err(unreachable)?;
+        listing.notes.living = existing.present;
+        listing.notes.living.extend(&noted & &listed);
+        listing.notes.kept = existing.in_snapshots;
         Ok(())
     }
 
@@ -232,17 +233,16 @@ impl RaidNameNode {
         Ok(attributes)
     }
 
-    async fn living_inodes(&self, marks: &BTreeMap<String, Marks>) -> Result<BTreeSet<u64>, AskError> {
-        self.existing(noted(marks)).await
-    }
-
-    async fn existing(&self, inodes: BTreeSet<u64>) -> Result<BTreeSet<u64>, AskError> {
+    /// Queries which of these files and folders exist.
+    async fn existing(&self, inodes: BTreeSet<u64>) -> Result<ExistingInodes, AskError> {
         let inodes: Vec<u64> = inodes.into_iter().collect();
-        let mut living = BTreeSet::new();
+        let mut existing = ExistingInodes::default();
         for inodes in inodes.chunks(AT_ONCE) {
-            living.extend(self.0.existing(inodes).await?);
+            let ExistingInodes { present, in_snapshots } = self.0.existing(inodes).await?;
+            existing.present.extend(present);
+            existing.in_snapshots.extend(in_snapshots);
         }
-        Ok(living)
+        Ok(existing)
     }
 }
 

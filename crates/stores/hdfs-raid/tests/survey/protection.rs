@@ -112,6 +112,21 @@ fn parity_of_a_renamed_file_is_told_apart() {
     assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Foreign { inode: 1 }));
 }
 
+/// The parity is at the path of no file, or of a new one.
+#[test]
+fn parity_of_a_file_in_a_snapshot_is_told_apart() {
+    let [source, parity] = encoded();
+    let marks = Marks { note: Some(note(&source, &parity)), ..Marks::default() };
+    let marks = BTreeMap::from([(PARITY.to_owned(), marks)]);
+    let notes = Notes { marks, kept: BTreeSet::from([1]), ..Notes::default() };
+    let survey = surveyed(&Listing { notes: notes.clone(), ..listing(vec![parity.clone()]) });
+    assert_eq!(parity_state(&survey, PARITY), ParityState::SnapshotsOnly);
+    let other = File { inode: 2, ..source };
+    let survey = surveyed(&Listing { notes, ..listing(vec![other, parity]) });
+    assert_eq!(parity_state(&survey, PARITY), ParityState::SnapshotsOnly);
+    assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Foreign { inode: 1 }));
+}
+
 /// A new file is at the former path of a renamed one, so the parity file is at the path of the one and belongs to the other.
 #[test]
 fn the_bytes_of_parity_are_counted_once() {

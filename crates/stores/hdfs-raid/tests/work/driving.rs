@@ -1,6 +1,6 @@
 //! The drive of a file on the simulated HDFS: failures of calls, a second command at the same time, lost blocks.
 
-use hdfs_raid::{Action, DECISION_MS, Drive, End, Goal, Order, Refusal, Stop, Trouble, Waiting};
+use hdfs_raid::{Action, DECISION_MS, Drive, End, Goal, Order, Pause, Refusal, Stop, Trouble, Waiting};
 
 use crate::{ENCODED, MOST_STEPS, PARITY, Start, World, first_words};
 
@@ -302,6 +302,24 @@ fn a_file_whose_parity_is_gone_before_an_undo_gets_its_replicas() {
     world.is_late = true; // The blocks have neither replicas nor parity now.
     world.hdfs.delete("/p/d/f");
     assert_eq!(run(&mut world, Goal::Plain, &mut |_| None), Ok(End::Plain));
+    world.assert_end(&End::Plain);
+}
+
+/// The NameNode does not answer for longer than the replicas have to stay the same. They may have changed unseen meanwhile.
+#[test]
+fn an_undo_does_not_count_the_time_of_failed_looks() {
+    let mut world = World::new(Start::Encoded);
+    let mut undo = Command::new(&world, Goal::Plain, 100);
+    while !matches!(&undo.order, Order::Pause { why: Pause::Waiting(Waiting::Settled), .. }) {
+        assert_eq!(undo.step(&mut world, &mut |_| None), None);
+    }
+    let over_ms = world.hdfs.now_ms + 3 * DECISION_MS;
+    while world.hdfs.now_ms < over_ms {
+        let mut outage = |what: &str| (what == "look").then_some(Trouble::SafeMode);
+        assert_eq!(undo.step(&mut world, &mut outage), None);
+    }
+    assert_eq!(undo.run(&mut world, &mut |_| None), Ok(End::Plain));
+    assert!(world.hdfs.now_ms >= over_ms + 2 * DECISION_MS, "the time began again");
     world.assert_end(&End::Plain);
 }
 

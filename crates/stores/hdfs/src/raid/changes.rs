@@ -10,8 +10,8 @@ use hdfs_raid::{
 };
 
 use super::driving::{ParityMaker, Pending};
-use super::{RaidNameNode, marks_of};
-use crate::listing::encoded;
+use super::{RaidNameNode, marks_of, noted};
+use crate::listing::{ExistingInodes, encoded};
 use crate::namenode::{LOOK_LIMIT, SILENCE_LIMIT};
 use crate::{AskError, Listing};
 
@@ -45,8 +45,8 @@ impl RaidNameNode {
         marked.extend(stray.iter().filter(is_listed).cloned());
         let attributes = self.attributes(&marked).await.map_err(trouble)?;
         let marks = marks_of(attributes).map_err(|text| refused(Refusal::Other, text))?;
-        let living = self.living_inodes(&marks).await.map_err(trouble)?;
-        listing.notes = Notes { marks, living, ..Notes::default() };
+        let ExistingInodes { present, in_snapshots } = self.existing(noted(&marks)).await.map_err(trouble)?;
+        listing.notes = Notes { marks, living: present, kept: in_snapshots, ..Notes::default() };
         let facts = FactFinder::new(&listing).facts(codec, policy.as_ref(), path, now_ms);
         Ok((facts, DataNodes::of(&listing)))
     }
@@ -296,7 +296,9 @@ pub(super) fn trouble(error: AskError) -> Trouble {
         return match error {
             AskError::SafeMode => Trouble::SafeMode,
             AskError::Refused { .. } => refused(Refusal::Permission, error),
-            AskError::Line(_) | AskError::NoJava { .. } => refused(Refusal::Other, error),
+            AskError::Line(_) | AskError::LineBreak { .. } | AskError::NoJava { .. } => {
+                refused(Refusal::Other, error)
+            }
             _ => Trouble::Unreachable(error.to_string()),
         };
     };

@@ -131,7 +131,8 @@ impl Following {
             }
             let inodes: BTreeSet<u64> = doubted.iter().map(|&(_, inode)| inode).collect();
             let existing = namenode.existing(&inodes.into_iter().collect::<Vec<_>>()).await?;
-            self.absent.extend(doubted.iter().copied().filter(|(_, inode)| !existing.contains(inode)));
+            self.absent
+                .extend(doubted.iter().copied().filter(|(_, inode)| !existing.present.contains(inode)));
             self.replay.note_judged(&doubted);
         }
     }

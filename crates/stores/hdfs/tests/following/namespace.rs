@@ -1,6 +1,8 @@
 //! Tests of changes to files and folders.
 
-use hdfs::{ChecksumFormat, Edit, NameNode, NameNodeSettings};
+use std::collections::BTreeSet;
+
+use hdfs::{ChecksumFormat, Edit, ExistingInodes, NameNode, NameNodeSettings};
 use testbed::eventually;
 
 use crate::world::{POLICY, World};
@@ -43,15 +45,32 @@ pub fn edits(world: &mut World) {
     assert_eq!((walk.seen.folders, walk.seen.files.len(), walk.groups.len()), (vec![moved.clone()], 1, 2));
     let inode = walk.seen.files[0].inode;
     let existing = |inode| runtime.block_on(namenode.existing(&[inode, 1 << 40])).expect("answered");
-    assert_eq!(existing(inode).len(), 1);
+    assert_eq!(existing(inode).present.len(), 1);
     world.run(&["dfs", "-rm", "-r", "-skipTrash", &moved, "/plain"]);
-    assert_eq!(existing(inode).len(), 0);
+    assert_eq!(existing(inode), ExistingInodes::default());
     let edits = runtime.block_on(namenode.edits(end)).expect("answered");
     assert_eq!(edits.events, [Edit::Removed(moved), Edit::Removed("/plain".to_owned())]);
     let ahead = runtime.block_on(namenode.edits(end + 1_000_000)).expect("answered");
     assert!(ahead.gap.is_some(), "the log was replaced: {ahead:?}");
     world.files.forget(&format!("/{POLICY}/edits + %/f é"));
     world.assert_known();
+
+    // A snapshot has a file that was moved out of its folder, and then deleted.
+    world.run(&["dfs", "-mkdir", "/kept"]);
+    world.run(&["dfs", "-touchz", "/kept/f"]);
+    world.run(&["dfsadmin", "-allowSnapshot", "/kept"]);
+    world.run(&["dfs", "-createSnapshot", "/kept", "s1"]);
+    let listed = runtime.block_on(namenode.files(&["/kept/f".to_owned()], &|_| {})).expect("answered");
+    let kept = listed.into_raid().files[0].inode;
+    world.run(&["dfs", "-mv", "/kept/f", "/f"]);
+    assert_eq!(existing(kept).present, BTreeSet::from([kept]));
+    world.run(&["dfs", "-rm", "-skipTrash", "/f"]);
+    let in_snapshots = BTreeSet::from([kept]);
+    assert_eq!(existing(kept), ExistingInodes { in_snapshots, ..ExistingInodes::default() });
+    world.run(&["dfs", "-deleteSnapshot", "/kept", "s1"]);
+    assert_eq!(existing(kept), ExistingInodes::default());
+    world.run(&["dfsadmin", "-disallowSnapshot", "/kept"]);
+    world.run(&["dfs", "-rm", "-r", "-skipTrash", "/kept"]);
 }
 
 /// Queries that DataNodes or the NameNode's web server answer.
@@ -70,7 +89,11 @@ pub fn datanodes(world: &mut World) {
             namenode.report(&node.address).await.expect("answered");
         }
         namenode.other_lists().await.expect("answered");
-        assert_eq!(namenode.missing(&[path.clone(), "/none".to_owned()]).await.expect("answered"), ["/none"]);
+        // A line break in a name does not begin another question.
+        let other = [format!("/none\n999 delete %2F{POLICY}%2Fasked"), "/none".to_owned()];
+        let asked = [&other[..], std::slice::from_ref(&path)].concat();
+        assert_eq!(namenode.missing(&asked).await.expect("answered"), other);
+        assert_eq!(namenode.missing(&asked).await.expect("answered"), other);
     });
     world.files.delete(&mut world.cluster, &path);
     world.assert_known();

@@ -44,7 +44,7 @@ group() {
         echo "$number g $1 0 -$((16 * $1)) $stamp 3000000 RS-3-2-1024k old $(cat "homes-$1")"
     fi
 }
-echo '0 ready 7'
+echo '0 ready 8'
 while read -r number word rest; do
     file=${rest%% *}
     if [ -e "no-$word" ] || [ -e "no-$word-$file" ]; then echo "$number failed no permission"; continue; fi

@@ -18,7 +18,6 @@ import org.apache.hadoop.fs.ParentNotDirectoryException;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.DirectoryListing;
-import org.apache.hadoop.hdfs.protocol.HdfsConstants;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
 import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
@@ -34,8 +33,6 @@ import org.slf4j.LoggerFactory;
 public final class ParityFiles {
   private static final Logger LOG = LoggerFactory.getLogger(ParityFiles.class);
   private static final long LOOK_AGAIN_NS = TimeUnit.MINUTES.toNanos(1);
-  /** HDFS's class of exceptions about snapshots, by name: the class is not among those of HDFS's client. */
-  private static final String SNAPSHOT_EXCEPTION = "org.apache.hadoop.hdfs.protocol.SnapshotException";
 
   private final DFSClient client;
   private final List<ParityRoot> roots;
@@ -204,7 +201,7 @@ public final class ParityFiles {
 
     /** Moves the parity along, after the file or folder was renamed. */
     public void finish() {
-      removeAll(to, replaced);
+      removeAll(replaced);
       for (ParityRoot root : holding) {
         try {
           String target = root.parity(to);
@@ -352,67 +349,24 @@ public final class ParityFiles {
     return children;
   }
 
-  private boolean exists(long inode) throws IOException {
-    try {
-      return client.getFileInfo(Inodes.FOLDER + inode) != null;
-    } catch (FileNotFoundException gone) {
-      return false; // The NameNode resolves no path by an inode that is gone.
-    }
-  }
-
   /**
    * Deletes the parity of a file or folder that was deleted: these files, and those of the folders that are
-   * empty. If a folder above it has snapshots, the parity stays, since it also protects their blocks. The parity
-   * of a file that still exists stays too: another client has renamed the file before the folder was deleted.
+   * empty. The parity of a file that still exists stays. Another client may have renamed the file before the folder was deleted,
+   * or a snapshot may contain it, from wherever it was moved; then the parity protects the blocks in the snapshot.
    */
-  public void removeAll(String source, List<Owned> parities) {
-    if (parities.isEmpty() || mayBeInSnapshots(source)) {
-      return;
-    }
+  public void removeAll(List<Owned> parities) {
     for (Owned parity : parities) {
       try {
-        if (parity.source == null || !exists(parity.source)) {
+        if (parity.source == null || Inodes.find(client, parity.source) == Inodes.Place.NONE) {
           client.delete(parity.path, false);
         } else {
-          LOG.info("the parity {} stays, because its file was renamed", parity.path);
+          LOG.info("the parity {} stays, because its file was renamed, or is in a snapshot", parity.path);
         }
       } catch (FileNotFoundException gone) {
         LOG.debug("{} is gone", parity.path);
       } catch (IOException | RuntimeException problem) {
         LOG.info("the parity {} is not removed: {}", parity.path, problem.toString());
       }
-    }
-  }
-
-  /** Whether a folder above a path has snapshots, or this is unknown. */
-  private boolean mayBeInSnapshots(String path) {
-    try {
-      for (Path folder = new Path(path).getParent(); folder != null; folder = folder.getParent()) {
-        if (hasSnapshots(folder)) {
-          LOG.info("the parity of {} stays, because {} has snapshots", path, folder);
-          return true;
-        }
-      }
-      return false;
-    } catch (IOException | RuntimeException problem) {
-      LOG.info("the parity of {} stays, because snapshots cannot be looked for: {}", path, problem.toString());
-      return true;
-    }
-  }
-
-  private boolean hasSnapshots(Path folder) throws IOException {
-    String path = new Path(folder, HdfsConstants.DOT_SNAPSHOT_DIR).toUri().getPath();
-    try {
-      DirectoryListing snapshots = client.listPaths(path, HdfsFileStatus.EMPTY_NAME, false);
-      return snapshots != null && snapshots.getPartialListing().length > 0;
-    } catch (FileNotFoundException none) {
-      return false;
-    } catch (RemoteException refused) {
-      // The NameNode refuses to list the snapshots of a folder that can have none.
-      if (refused.getClassName().equals(SNAPSHOT_EXCEPTION)) {
-        return false;
-      }
-      throw refused;
     }
   }
 }

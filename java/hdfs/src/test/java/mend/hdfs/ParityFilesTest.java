@@ -14,43 +14,30 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.stream.Collectors;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.ClientProtocol;
-import org.apache.hadoop.hdfs.protocol.DirectoryListing;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
-import org.apache.hadoop.hdfs.protocol.SnapshotException;
 import org.apache.hadoop.ipc.RemoteException;
 import org.apache.hadoop.security.AccessControlException;
 import org.junit.jupiter.api.Test;
 
 class ParityFilesTest {
-  /** The snapshots of folders. */
-  private interface Snapshots {
-    /** Returns the number of snapshots; fails as the NameNode does if the folder can have none. */
-    int of(String path) throws IOException;
+  /** The answer of a NameNode to the question for a file by its inode number. */
+  private interface Answer {
+    HdfsFileStatus get() throws IOException;
   }
 
   private final List<String> deleted = new ArrayList<>();
 
-  private List<String> removed(Snapshots snapshots) throws IOException {
-    return removed(snapshots, Set.of());
-  }
-
-  /** Returns the files that are deleted after a file with inode number 7 was deleted, if these inodes exist. */
-  private List<String> removed(Snapshots snapshots, Set<String> inodes) throws IOException {
+  /** Returns the files that are deleted after a file with inode number 7 was deleted, if the NameNode answers this. */
+  private List<String> removed(Answer answer) throws IOException {
     InvocationHandler namenode = (proxy, method, arguments) -> {
       switch (method.getName()) {
-        case "getListing":
-          return new DirectoryListing(new HdfsFileStatus[snapshots.of((String) arguments[0])], 0);
         case "getFileInfo":
-          String inode = ((String) arguments[0]).substring("/.reserved/.inodes/".length());
-          if (!inodes.contains(inode)) {
-            throw new FileNotFoundException("File for given inode path does not exist"); // As a NameNode.
-          }
-          return new HdfsFileStatus.Builder().build();
+          assertEquals("/.reserved/.inodes/7", arguments[0]);
+          return answer.get();
         case "delete":
           deleted.add((String) arguments[0]);
           return true;
@@ -63,51 +50,43 @@ class ParityFilesTest {
     Configuration conf = new Configuration();
     DFSClient client = new DFSClient(null, protocol, conf, null);
     deleted.clear();
-    new ParityFiles(client, conf).removeAll("/a/b/f",
+    new ParityFiles(client, conf).removeAll(
         List.of(new ParityFiles.Owned("/raidrs/a/b/f", 7L), new ParityFiles.Owned("/raidrs/a/b", null)));
     return List.copyOf(deleted);
   }
 
-  private static int listed(String path, String folder, int snapshots) throws IOException {
-    switch (path) {
-      case "/.snapshot":
-        return 0;
-      case "/a/.snapshot":
-        if (folder.equals("/a")) {
-          return snapshots;
-        }
-        throw new RemoteException(SnapshotException.class.getName(), "Directory is not a snapshottable directory: /a");
-      case "/a/b/.snapshot":
-        if (folder.equals("/a/b")) {
-          return snapshots;
-        }
-        throw new FileNotFoundException(path);
-      default:
-        throw new IllegalArgumentException(path);
-    }
+  private static HdfsFileStatus file(long inode) {
+    return new HdfsFileStatus.Builder().fileId(inode).build();
   }
 
   @Test
-  void parityIsRemovedUnlessAFolderAboveHasSnapshots() throws IOException {
-    List<String> parity = List.of("/raidrs/a/b/f", "/raidrs/a/b");
-    assertEquals(parity, removed(path -> listed(path, "none", 0)));
-    assertEquals(parity, removed(path -> listed(path, "/a", 0)), "folders that may have snapshots");
-    assertEquals(List.of(), removed(path -> listed(path, "/a", 2)));
-    assertEquals(List.of(), removed(path -> listed(path, "/a/b", 1)));
+  void parityOfAFileThatIsGoneIsRemoved() throws IOException {
+    assertEquals(List.of("/raidrs/a/b/f", "/raidrs/a/b"), removed(() -> {
+      throw new FileNotFoundException("File for given inode path does not exist"); // As a NameNode.
+    }));
   }
 
+  /** The folder of the parity is not empty then, so HDFS does not delete it. */
   @Test
-  void parityStaysIfSnapshotsCannotBeLookedFor() throws IOException {
-    assertEquals(List.of(), removed(path -> {
-      throw new AccessControlException(path);
+  void parityStaysIfItsFileExistsUnderAnotherName() throws IOException {
+    assertEquals(List.of("/raidrs/a/b"), removed(() -> file(7)));
+  }
+
+  /** The file was deleted at its place, its place has another file, or it was first moved out of the folder with snapshots. */
+  @Test
+  void parityStaysIfItsFileIsInASnapshot() throws IOException {
+    assertEquals(List.of("/raidrs/a/b"), removed(() -> null));
+    assertEquals(List.of("/raidrs/a/b"), removed(() -> file(8)));
+    assertEquals(List.of("/raidrs/a/b"), removed(() -> {
+      throw new RemoteException(IllegalArgumentException.class.getName(), null); // As a NameNode.
     }));
   }
 
   @Test
-  void parityStaysIfItsFileExistsUnderAnotherName() throws IOException {
-    // The folder of the parity is not empty then, so HDFS does not delete it.
-    assertEquals(List.of("/raidrs/a/b"), removed(path -> 0, Set.of("7")));
-    assertEquals(List.of("/raidrs/a/b/f", "/raidrs/a/b"), removed(path -> 0, Set.of("8")));
+  void parityStaysIfItsFileCannotBeLookedFor() throws IOException {
+    assertEquals(List.of("/raidrs/a/b"), removed(() -> {
+      throw new AccessControlException("no");
+    }));
   }
 
   /** HDFS's clients do not need the jar of its servers. */
@@ -121,7 +100,7 @@ class ParityFilesTest {
     }
     List<String> missing = new ArrayList<>();
     try (URLClassLoader loader = new URLClassLoader(jars.toArray(URL[]::new), ClassLoader.getPlatformClassLoader())) {
-      for (Class<?> reader : List.of(ParityFiles.class, ParityFiles.Renaming.class, RaidedFile.class, RaidDecoder.class,
+      for (Class<?> reader : List.of(ParityFiles.class, ParityFiles.Renaming.class, Inodes.class, RaidedFile.class, RaidDecoder.class,
           DegradedReads.class, Class.forName("org.apache.hadoop.hdfs.MendDFSClient"),
           Class.forName("org.apache.hadoop.hdfs.MendRaidInputStream"))) {
         for (String name : classesIn(reader)) {

@@ -4,6 +4,7 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
@@ -57,7 +58,7 @@ final class Answers {
     Survey survey = new Survey(files, conf, lines);
     switch (question.word) {
       case "list":
-        survey.list(question.rest.split("\t"));
+        survey.list(paths(question.rest));
         break;
       case "files":
         survey.files(question.rest.split("\t"));
@@ -72,13 +73,13 @@ final class Answers {
         survey.attributes(question.rest.split("\t"));
         break;
       case "missing":
-        survey.missing(question.rest.split("\t"));
+        survey.missing(paths(question.rest));
         break;
       case "walk":
         survey.walk(question.rest.split("\t"));
         break;
       case "snapshots":
-        survey.snapshots(question.rest.split("\t"));
+        survey.snapshots(paths(question.rest));
         break;
       case "inodes":
         survey.inodes(question.rest.split(","));
@@ -131,6 +132,10 @@ final class Answers {
     }
   }
 
+  private static String[] paths(String words) {
+    return Arrays.stream(words.split("\t")).map(Survey::decoded).toArray(String[]::new);
+  }
+
   /** Returns HDFS's own client, which does not decode lost blocks, even if the configuration names Mend's. */
   private synchronized DFSClient client(Configuration conf) throws IOException {
     if (client == null) {
@@ -139,9 +144,10 @@ final class Answers {
     return client;
   }
 
+  /** Returns the first line of a message. */
   static String text(Throwable problem) {
     String said = problem.getMessage() == null ? problem.toString() : problem.getMessage();
-    return said.lines().findFirst().orElse("").replace('\r', ' ');
+    return said.lines().filter(line -> !line.isBlank()).findFirst().orElse(problem.getClass().getName());
   }
 
   void say(String line) {
@@ -175,8 +181,10 @@ final class Answers {
       this.number = number;
     }
 
+    /** Adds a line. Line breaks in it, for example in the name of a DataNode's folder, become spaces. */
     void add(String line) {
-      text.append(number).append(' ').append(line).append('\n');
+      String single = line.replace('\n', ' ').replace('\r', ' ');
+      text.append(number).append(' ').append(single).append('\n');
       if (text.length() >= FULL || isDue()) {
         flush();
       }

@@ -53,8 +53,6 @@ import org.apache.hadoop.security.authentication.client.AuthenticationException;
  */
 final class Losses {
   private static final String FILE = "mend-low-redundancy";
-  /** Only the first sections name groups and blocks that lack redundancy. */
-  private static final String SECTION_AFTER = "Metasave: Blocks \\d+ waiting deletion from .*";
   /** The start of the last section. Without it, the file is incomplete. */
   private static final String LAST_SECTION = "Metasave: Number of datanodes: ";
   private static final String DETAILS = " (replicas:";
@@ -196,20 +194,16 @@ final class Losses {
 
   /**
    * Reads the groups and replicated blocks on the lists from the file, each with the DataNodes that have corrupt
-   * replicas.
+   * replicas. Other sections have no such lines. The headings of sections do not matter: the name of a file may look like one.
    *
    * @throws IOException if the file is incomplete
    */
   static Map<String, Set<String>> groups(BufferedReader saved) throws IOException {
     Map<String, Set<String>> groups = new LinkedHashMap<>();
-    boolean isWanted = true;
     boolean isComplete = false;
     for (String line = saved.readLine(); line != null; line = saved.readLine()) {
-      isWanted = isWanted && !line.matches(SECTION_AFTER);
       isComplete = isComplete || line.startsWith(LAST_SECTION);
-      if (isWanted) {
-        add(line, groups);
-      }
+      add(line, groups);
     }
     if (!isComplete) {
       throw new IOException("the NameNode's file " + FILE + " is incomplete");

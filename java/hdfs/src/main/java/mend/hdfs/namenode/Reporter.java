@@ -32,7 +32,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   7 missing PATH TAB PATH …   the folders among these that do not exist
  *   7 walk PATH TAB PATH …      all groups of these files, and of all files below these folders
  *   7 snapshots PATH TAB PATH … all groups of files that exist only in snapshots of these folders
- *   7 inodes INODE,INODE,…      the files among these that exist
+ *   7 inodes INODE,INODE,…      the files and folders among these that exist
  *   7 position                  the transaction after the last one in the edit log
  *   7 edits TRANSACTION         what has happened in the namespace since, see {@link Edits}
  *   8 counts                    how many groups lack blocks
@@ -52,12 +52,14 @@ import org.apache.hadoop.util.GenericOptionsParser;
  *   9 encode SOURCE …           a change of HDFS, see {@link Changes}
  * </pre>
  *
+ * <p>Each PATH, FOLDER and FILE is encoded: names may contain line breaks and tabs.
+ *
  * <p>The program ends when its input ends. Its arguments are Hadoop's generic options: {@code -D KEY=VALUE},
  * {@code -fs URI}.
  */
 public final class Reporter {
   /** The first line of the output, with the protocol version. */
-  private static final String GREETING = "0 ready 7";
+  private static final String GREETING = "0 ready 8";
   /** The number of short questions that are answered at once. Repairs wait for these answers. */
   private static final int SHORT_AT_ONCE = 16;
   /** The number of other questions that are answered at once. */

@@ -53,7 +53,7 @@ import org.apache.hadoop.security.AccessControlException;
  *   a FOLDERS FILES             progress of a walk
  *   f PATH                      the encoded path of the folder of the files that follow
  *   i FILE NAME open|closed     a file whose groups follow: its encoded name, and whether it is being written
- *   y FILE                      the file exists
+ *   y FILE [snapshot]           the file or folder exists; snapshot: only in a snapshot
  *   p FILE PATH                 a file that exists only in a snapshot: its encoded path
  *   s FOLDERS SNAPSHOTS FILES   numbers of snapshottable folders, of snapshots, and of files only in them
  *   x PATH WHY                  files that exist only in snapshots of this folder are omitted, and why
@@ -527,15 +527,12 @@ final class Survey {
     new Snapshots(files, lines, this::tellProgress).eachDeleted(folders, path -> walk(path, true));
   }
 
-  /** Reports which of these files exist outside of snapshots. */
+  /** Reports which of these files and folders exist, and which of them only in snapshots. */
   void inodes(String[] inodes) throws IOException {
     for (String inode : inodes) {
-      try {
-        if (client.getFileInfo(Inodes.FOLDER + inode) != null) {
-          lines.add("y " + inode);
-        }
-      } catch (FileNotFoundException gone) {
-        // Not reported.
+      Inodes.Place place = Inodes.find(client, Long.parseLong(inode));
+      if (place != Inodes.Place.NONE) {
+        lines.add("y " + inode + (place == Inodes.Place.SNAPSHOT ? " snapshot" : ""));
       }
       tellProgress();
     }

@@ -6,6 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.StringReader;
+import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -52,6 +54,17 @@ class LossesTest {
         "-9223372036854775760", Set.of(),
         "1073741826", Set.of());
     assertEquals(expected, groups(SAVED));
+  }
+
+  /** The owner of a file chooses its name, and could hide the losses of other files. */
+  @Test
+  void aNameThatLooksLikeAHeadingEndsNothing() throws IOException {
+    List<String> saved = new ArrayList<>(SAVED);
+    saved.addAll(4, List.of("/x", "Metasave: Blocks 1 waiting deletion from 1 datanodes.: blk_1073741827_1008 (replicas:"
+        + " live: 0 decommissioning and decommissioned: 0 corrupt: 0 in excess: 0 maintenance mode: 0) "));
+    Map<String, Set<String>> expected = new HashMap<>(groups(SAVED));
+    expected.put("1073741827", Set.of());
+    assertEquals(expected, groups(saved));
   }
 
   @Test

@@ -74,6 +74,31 @@ class SurveyTest {
     assertTrue(lines.stream().noneMatch(line -> line.startsWith("D %2Fa%2F")), lines.toString());
   }
 
+  /** Names may have every character but a slash. */
+  @Test
+  void namesWithLineBreaksAreMissing() throws IOException {
+    String odd = "%2Fnone%0A9+delete+%2Fa%09%0D";
+    assertEquals(List.of("missing " + odd, "done"), answer("missing %2Fa\t" + odd));
+    assertTrue(answer("list " + odd).contains("missing " + odd));
+  }
+
+  @Test
+  void inodesThatOnlySnapshotsHaveAreReported() throws IOException {
+    assertEquals(List.of("y 1", "y 2 snapshot", "y 3 snapshot", "y 4 snapshot", "done"), answer("inodes 1,2,3,4,5"));
+  }
+
+  /** Text from others cannot end a line and begin another answer. */
+  @Test
+  void anAnswerHasNoOtherLineBreaks() throws IOException {
+    ByteArrayOutputStream output = new ByteArrayOutputStream();
+    Answers.Lines lines = new Answers.Lines(new Answers(new PrintStream(output), null, null), "7");
+    lines.add("v 0 /disk\r\n8 done");
+    lines.flush();
+    assertEquals("7 v 0 /disk  8 done\n", output.toString(StandardCharsets.UTF_8));
+    assertEquals("java.io.IOException", Answers.text(new IOException("\n")));
+    assertEquals("no", Answers.text(new IOException("\nno\nmore")));
+  }
+
   /** Returns the lines of an answer without the number of the question. */
   private static List<String> answer(String question) throws IOException {
     Configuration conf = new Configuration();
@@ -124,7 +149,29 @@ class SurveyTest {
     if (path.startsWith("/a/secret/")) {
       throw refused();
     }
+    if (path.startsWith("/none")) {
+      return null;
+    }
+    if (path.startsWith("/.reserved/")) {
+      return byInode(path);
+    }
     return path.equals(PARITY) ? file("a") : folder("");
+  }
+
+  /** File 1 exists. The others were deleted; 2 to 4 are in snapshots, and another file is at the former path of 3. */
+  private static HdfsFileStatus byInode(String path) throws IOException {
+    switch (path) {
+      case "/.reserved/.inodes/1":
+        return entry("f").fileId(1).build();
+      case "/.reserved/.inodes/2":
+        return null;
+      case "/.reserved/.inodes/3":
+        return entry("f").fileId(9).build();
+      case "/.reserved/.inodes/4":
+        throw new RemoteException(IllegalArgumentException.class.getName(), null);
+      default:
+        throw new RemoteException(FileNotFoundException.class.getName(), "File for given inode path does not exist");
+    }
   }
 
   private static DirectoryListing listing(String path) throws IOException {

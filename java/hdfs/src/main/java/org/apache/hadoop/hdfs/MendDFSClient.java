@@ -16,7 +16,7 @@ import org.apache.hadoop.tracing.TraceScope;
 
 /**
  * HDFS's client, except that streams read lost blocks of striped and raided files through Mend, and that the
- * parity of raided files is renamed along with them, and deleted unless snapshots need it.
+ * parity of raided files is renamed along with them, and deleted unless a snapshot contains the file.
  */
 public final class MendDFSClient extends DFSClient {
   private final DegradedReads reads;
@@ -108,7 +108,7 @@ public final class MendDFSClient extends DFSClient {
     List<ParityFiles.Owned> parities = parity.belonging(src);
     boolean isDeleted = super.delete(src, recursive);
     if (isDeleted) {
-      parity.removeAll(src, parities);
+      parity.removeAll(parities);
     }
     return isDeleted;
   }
