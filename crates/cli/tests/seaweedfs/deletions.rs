@@ -136,7 +136,7 @@ pub fn deletions_that_only_a_damaged_index_marks(world: &mut World) {
 pub fn a_journal_of_an_earlier_encoding(world: &mut World) {
     let volume = world.pictures.clone();
     let has_one_index = |&at: &usize| {
-        !shards_at(world, &volume, at).is_empty() && files_of(world, at, &volume, "ecx").len() == 1
+        shards_at(world, &volume, at).len() > 1 && files_of(world, at, &volume, "ecx").len() == 1
     };
     let at = (0..world.servers.len()).find(has_one_index).expect("there is one");
     let needle = id_of(world, "pictures/35");
@@ -168,6 +168,12 @@ pub fn a_journal_of_an_earlier_encoding(world: &mut World) {
     let server = world.server(world.holder(&lost).0);
     let asked = server.is_deleted(volume.id(), lost.shard, needle);
     assert!(!world.runtime.block_on(asked).expect("it answers"), "the needle exists");
+    // The helper builds no shard on the server with the journal, so another server gets the shard.
+    let (_, shard) = world.lose(&name);
+    wait_until_as_it_was(world, &name, &shard);
+    assert_ne!(world.holder(&name).0, at);
+    wait_until_whole(world);
+    wait_until_unlocked(world);
     // Follow the advice of `mend status`, and put back what the current journal contained.
     mend.kill_coordinator();
     while_unmounted(world, &volume, at, |_| fs::write(&journal, &before).expect("written"));
@@ -178,5 +184,6 @@ pub fn a_journal_of_an_earlier_encoding(world: &mut World) {
     });
     wait_until_unlocked(world);
     drop(mend);
+    world.forget_locations(&world.both());
     world.assert_whole();
 }

@@ -75,7 +75,7 @@ pub struct Generation {
     /// Original server of each shard that was rebuilt elsewhere. Other servers may still look for the shard
     /// on that server.
     pub origins: BTreeMap<u8, ServerId>,
-    /// The numbers of data and parity shards, once read from a `.vif`.
+    /// The numbers of data and parity shards, once read from a `.vif`, now or by an earlier coordinator.
     pub ratio: Option<Ratio>,
     /// Whether an earlier coordinator recorded locations of these shards.
     pub(crate) recalled: bool,
@@ -123,6 +123,8 @@ pub(crate) struct Kept {
     pub collection: String,
     pub homes: BTreeMap<u8, Home>,
     pub origins: BTreeMap<u8, ServerId>,
+    /// `None` in records of earlier versions, or if no `.vif` was read.
+    pub ratio: Option<Ratio>,
 }
 
 /// All volumes, according to the last listing.
@@ -249,23 +251,14 @@ impl Volumes {
         servers.into_iter().filter(|server| self.servers().contains_key(*server)).cloned().collect()
     }
 
-    /// Whether a volume stays readable if a server loses its copy of `shard` or, if `shard` is `None`, all
-    /// its shards of the volume. Only copies count for which `is_good` returns true.
-    pub(crate) fn can_spare(
-        &self,
-        volume: u32,
-        shard: Option<u8>,
-        server: &ServerId,
-        is_good: impl Fn(u8, &Home) -> bool,
-    ) -> bool {
-        let Some((_, ratio, generation)) = self.known(volume) else { return false };
+    /// Returns how many shards a volume can lose and stay readable; below 0 if it is unreadable, `None` if its
+    /// encoding or ratio is unknown. Only listed copies count for which `counts` returns true.
+    pub(crate) fn spare(&self, volume: u32, counts: impl Fn(u8, &Home) -> bool) -> Option<i16> {
+        let (_, ratio, generation) = self.known(volume)?;
         // A server may list a shard number that the ratio does not have, such as a file left from another one.
-        let real = generation.homes.iter().filter(|&(&other, _)| other < ratio.total());
-        let stays = real.filter(|&(&other, homes)| {
-            let goes = shard.is_none_or(|shard| shard == other);
-            homes.iter().any(|home| (!goes || home.server != *server) && is_good(other, home))
-        });
-        stays.count() >= usize::from(ratio.data())
+        let real = generation.homes.iter().filter(|&(&shard, _)| shard < ratio.total());
+        let there = real.filter(|&(&shard, homes)| homes.iter().any(|home| counts(shard, home))).count();
+        Some(there as i16 - i16::from(ratio.data()))
     }
 
     /// Returns the locations where a shard of the current encoding is listed.
@@ -383,25 +376,27 @@ impl Volumes {
     }
 
     /// Drops encodings without any listed shard, also recorded ones. An encoding is dropped only if the last servers
-    /// of most of its shards are connected, and `is_gone` returns true for every shard whose last server is
-    /// connected. This confirmation is needed because a restarted server or master lists shards with a delay, and
-    /// because after the election of a master, servers connect one after another.
+    /// of most of its shards are connected, `is_gone` returns true for every shard whose last server is connected, and
+    /// the other shards are too few to read it. This confirmation is needed because a restarted server or master lists
+    /// shards with a delay, and because after the election of a master, servers connect one after another.
     pub(crate) fn drop_deleted(&mut self, is_gone: impl Fn(u32, Encoding, u8) -> bool) {
         let servers = &self.listed.servers;
-        let is_deleted = |id: u32, encoding: Encoding, last: &BTreeMap<u8, Home>| {
+        let is_deleted = |id: u32, encoding: Encoding, last: &BTreeMap<u8, Home>, ratio: Option<Ratio>| {
             let connected = last.iter().filter(|(_, home)| servers.contains_key(&home.server));
             let told: Vec<bool> = connected.map(|(&shard, _)| is_gone(id, encoding, shard)).collect();
-            2 * told.len() > last.len() && told.into_iter().all(|gone| gone)
+            let silent = last.len() - told.len();
+            told.len() > silent && silent < needed(ratio) && told.into_iter().all(|gone| gone)
         };
         for (&id, volume) in &mut self.volumes {
             volume.generations.retain(|&encoding, generation| {
-                !(generation.homes.is_empty() && is_deleted(id, encoding, &generation.former))
+                !(generation.homes.is_empty()
+                    && is_deleted(id, encoding, &generation.former, generation.ratio))
             });
         }
         self.volumes.retain(|_, volume| !volume.generations.is_empty());
         let volumes = &self.volumes;
         self.kept.retain(|&(id, encoding), kept| {
-            volumes.contains_key(&id) || !is_deleted(id, encoding, &kept.homes)
+            volumes.contains_key(&id) || !is_deleted(id, encoding, &kept.homes, kept.ratio)
         });
     }
 }
@@ -450,7 +445,7 @@ impl Volume {
         }
         let (&encoding, counts) = self.generations.iter().find(|(_, generation)| generation.is_readable())?;
         let mut rivals = self.generations.iter().filter(|&(&other, _)| other != encoding);
-        rivals.all(|(_, rival)| !rival.may_be_readable(counts)).then_some((encoding, counts))
+        rivals.all(|(&other, rival)| !rival.may_be_readable(other, counts)).then_some((encoding, counts))
     }
 }
 
@@ -479,9 +474,10 @@ impl Generation {
         }
     }
 
-    /// Uses recorded locations for shards that no server lists.
+    /// Uses the recorded ratio until a `.vif` is read, and recorded locations for shards that no server lists.
     fn recall(&mut self, kept: Kept) {
         self.recalled = true;
+        self.ratio = self.ratio.or(kept.ratio);
         for (shard, home) in kept.homes {
             if !self.homes.contains_key(&shard) {
                 self.former.entry(shard).or_insert(home);
@@ -493,10 +489,11 @@ impl Generation {
     }
 
     /// Whether this encoding may have enough shards to be read, including shards that are not listed at the
-    /// moment. If its ratio is unknown, the ratio of `other` is assumed.
-    fn may_be_readable(&self, other: &Self) -> bool {
-        let shards = self.homes.len() + self.former.len(); // No shard is in both.
-        self.ratio.or(other.ratio).is_none_or(|ratio| shards >= usize::from(ratio.data()))
+    /// moment. While its ratio is unknown, any shard may suffice. SeaweedFS lists shards without a `.vif` under
+    /// encoding 0; their ratio stays unknown, so the ratio of `other` is assumed.
+    fn may_be_readable(&self, encoding: Encoding, other: &Self) -> bool {
+        let ratio = if encoding.is_known() { self.ratio } else { self.ratio.or(other.ratio) };
+        self.homes.len() + self.former.len() >= needed(ratio) // No shard is in both.
     }
 
     /// Whether enough shards are listed to read all data.
@@ -506,6 +503,12 @@ impl Generation {
             there >= usize::from(ratio.data())
         })
     }
+}
+
+/// Returns the number of shards without which an encoding of this ratio cannot be read; the least possible number
+/// if the ratio is unknown.
+fn needed(ratio: Option<Ratio>) -> usize {
+    ratio.map_or(1, |ratio| ratio.data().into())
 }
 
 /// Returns the keys of a volume's recorded encodings.

@@ -24,6 +24,7 @@ const TEMPORARY_SUFFIX: &str = ".tmp";
 const TAKEN: &str = "another helper uses this folder: start one helper for each volume server";
 const MAX_VIF_BYTES: u64 = 1 << 20;
 const INDEX: &str = ".ecx";
+const JOURNAL: &str = ".ecj";
 
 /// The folders of a volume server, in the server's order, locked against other helpers while this value
 /// lives.
@@ -248,6 +249,20 @@ impl Folders {
         }
     }
 
+    /// Rejects a volume if an earlier encoding has left a journal on one of the server's disks: SeaweedFS would hide
+    /// needles that exist once it mounts a shard beside the journal. The coordinator can only read the journal of the
+    /// server's last disk.
+    pub(super) fn check_journals(&self, volume: &VolumeName) -> Result<(), BlockError> {
+        for path in self.all_small(volume, JOURNAL)? {
+            if self.has(volume, JOURNAL, parent(&path))? && self.is_outdated(volume, &path)? {
+                let why = "it is older than the volume's encoding, so it may hide needles that exist; remove it and \
+                           restart the volume server";
+                return Err(fault(&path)(io::Error::new(io::ErrorKind::Unsupported, why)));
+            }
+        }
+        Ok(())
+    }
+
     /// Copies `.vif` and `.ecsum` from the server's other folders if `folder`, which is about to get a shard,
     /// has none. Without `.vif`, SeaweedFS would mount the shard under encoding 0 instead of the volume's
     /// encoding. An `.ecsum` that an earlier encoding has left is not copied: the copy would look like a new
@@ -340,7 +355,7 @@ impl Folders {
     /// ascending order.
     pub(super) fn deleted(&self, volume: &VolumeName) -> Result<Vec<u64>, BlockError> {
         let mut ids = Vec::new();
-        for path in self.all_small(volume, ".ecj")? {
+        for path in self.all_small(volume, JOURNAL)? {
             let bytes = fs::read(&path).map_err(fault(&path))?;
             // An incomplete last entry is still being written.
             ids.extend(bytes.as_chunks::<8>().0.iter().map(|id| u64::from_be_bytes(*id)));

@@ -34,8 +34,9 @@ struct Identity {
 pub(super) struct Known {
     sums: ShardSums,
     blocks: Mutex<Vec<Option<Arc<[u32]>>>>,
-    /// Held while a block is read, so that no other thread reads the same block.
-    learning: Mutex<()>,
+    /// One lock per block, held while the block is read, so that no other thread reads the same block. Reads of other
+    /// blocks do not wait: a client's read must not wait for a whole block that background work needs.
+    learning: Box<[Mutex<()>]>,
 }
 
 /// Why a block could not be verified.
@@ -56,8 +57,13 @@ impl From<io::Error> for Fault {
 impl Known {
     /// Creates an entry without learned checksums.
     pub(super) fn new(sums: ShardSums) -> Arc<Self> {
-        let blocks = Mutex::new(vec![None; sums.blocks().len()]);
-        Arc::new(Self { sums, blocks, learning: Mutex::new(()) })
+        let blocks = vec![None; sums.blocks().len()];
+        Self::with(sums, blocks)
+    }
+
+    fn with(sums: ShardSums, blocks: Vec<Option<Arc<[u32]>>>) -> Arc<Self> {
+        let learning = sums.blocks().iter().map(|_| Mutex::new(())).collect();
+        Arc::new(Self { sums, blocks: Mutex::new(blocks), learning })
     }
 
     /// Creates a complete entry for a shard that was just written; `chunks` are the checksums of the written
@@ -65,7 +71,7 @@ impl Known {
     pub(super) fn of_all(sums: ShardSums, chunks: &[u32]) -> Arc<Self> {
         let in_block = (sums.block_bytes() / CHUNK_BYTES) as usize;
         let blocks = chunks.chunks(in_block).map(|chunks| Some(chunks.into())).collect();
-        Arc::new(Self { sums, blocks: Mutex::new(blocks), learning: Mutex::new(()) })
+        Self::with(sums, blocks)
     }
 
     /// Returns the expected checksums from `.ecsum`.
@@ -87,7 +93,7 @@ impl Known {
 
     /// Verifies a block of the file, unless that was already done.
     pub(super) fn learn(&self, file: &File, block: usize) -> Result<(), Fault> {
-        let _alone = locked(&self.learning);
+        let _alone = locked(&self.learning[block]);
         if locked(&self.blocks)[block].is_some() {
             return Ok(());
         }
@@ -169,4 +175,27 @@ fn identify(file: &File) -> io::Result<Identity> {
 /// Locks a mutex even if it is poisoned: the guarded values are always consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::ecsum::{Ecsum, made};
+    use super::super::vif::Ratio;
+    use super::*;
+
+    #[test]
+    fn a_read_of_one_block_does_not_wait_for_another_block() {
+        let shards = vec![vec![5_u8; (1 << 20) + 9]; 3];
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        fs::write(folder.path().join("shard"), &shards[0]).expect("written");
+        let file = File::open(folder.path().join("shard")).expect("there");
+        let ecsum = made::ecsum(Ratio::new(2, 1).expect("possible"), 1 << 20, &shards);
+        let sums = Ecsum::decode(&ecsum).expect("just made").shard(0).expect("it is there").clone();
+        let known = Known::new(sums);
+        let _reading = locked(&known.learning[0]);
+        known.learn(&file, 1).expect("the bytes are right");
+        assert_eq!((known.chunk(0), known.chunk(1 << 20)), (None, Some(crc32c(&[5; 9]))));
+    }
 }

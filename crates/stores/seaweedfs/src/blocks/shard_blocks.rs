@@ -122,6 +122,7 @@ impl ShardBlocks {
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         let shard = shard(&block.id)?;
         self.shared.folders.settle_encoding(&shard.volume)?;
+        self.shared.folders.check_journals(&shard.volume)?;
         self.shared.heed(&shard, block.digest)?;
         let folder = self.folder_for(&shard, block.bytes)?;
         if self.shared.folders.free_bytes(&folder)? < block.bytes {

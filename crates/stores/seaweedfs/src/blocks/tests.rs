@@ -48,6 +48,12 @@ impl Server {
         fs::write(self.root.path().join(name), bytes).expect("written");
     }
 
+    /// Sets the time at which a file was modified, in seconds since 1970.
+    fn modify(&self, name: &str, seconds: u64) {
+        let file = fs::File::options().write(true).open(self.root.path().join(name)).expect("there");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).expect("set");
+    }
+
     /// Flips a bit in place, as bit rot does.
     fn rot(&self, name: &str, offset: u64) {
         let file =
@@ -79,6 +85,12 @@ fn vif(data: u32, parity: u32, bytes: usize) -> Vec<u8> {
         r#"{{"dataShards": {data}, "parityShards": {parity}, "encodeTsNs": "77", "blockSize": "{bytes}"}}"#
     );
     format!(r#"{{"version": 3, "datFileSize": "1", "ecShardConfig": {config}}}"#).into_bytes()
+}
+
+/// Returns the `.vif` of an encoding 1,795,322,287 seconds after the start of 1970.
+fn dated_vif() -> Vec<u8> {
+    let vif = String::from_utf8(vif(2, 1, BYTES)).expect("text");
+    vif.replace("\"77\"", "\"1795322287727440871\"").into_bytes()
 }
 
 fn pattern(seed: usize, length: usize) -> Vec<u8> {
@@ -259,16 +271,12 @@ fn checksums_from_before_the_encoding_blame_no_shard() {
     let server = Server::new();
     let others: Vec<Vec<u8>> = (5..8).map(|seed| pattern(seed, BYTES)).collect();
     server.write("a/p_5.ecsum", &made::ecsum(ratio(), BLOCK, &others));
-    let vif = String::from_utf8(vif(2, 1, BYTES)).expect("text").replace("\"77\"", "\"1795322287727440871\"");
-    server.write("a/p_5.vif", vif.as_bytes());
+    server.write("a/p_5.vif", &dated_vif());
     let blocks = server.open();
-    let modify = |seconds: u64| {
-        let file = fs::File::options().write(true).open(server.folder("a/p_5.ecsum")).expect("there");
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).expect("set");
-    };
-    modify(1_795_322_287);
+    server.modify("a/p_5.ecj", 1_795_322_287);
+    server.modify("a/p_5.ecsum", 1_795_322_287);
     is_corrupt(read(&blocks, "p_5.ec00", 0, 1), "do not match their checksum");
-    modify(1_700_000_000);
+    server.modify("a/p_5.ecsum", 1_700_000_000);
     read(&blocks, "p_5.ec00", 0, 1).expect("only parity can tell");
     assert_eq!(blocks.verify(&id("p_5.ec00"), &OpenGate).expect("it can be read"), None);
     assert_eq!(make(&blocks, "p_5.ec01", &server.shards[1]).expect("only parity can tell"), None);
@@ -503,6 +511,23 @@ fn no_shard_is_written_while_disks_disagree_about_the_encoding() {
     }
     let error = make(&blocks, "p_5.ec02", &server.shards[2]).expect_err("it would be mounted as anything");
     assert!(error.to_string().contains("p_5.vif"), "{error}");
+}
+
+/// SeaweedFS returns only the journal of the server's last disk, here `b`.
+#[test]
+fn no_shard_is_written_while_a_disk_has_a_journal_of_an_earlier_encoding() {
+    let server = Server::new();
+    let blocks = server.open();
+    server.write("a/p_5.vif", &dated_vif());
+    server.write("b/p_5.ecj", &[]);
+    server.modify("b/p_5.ecj", 1_700_000_000);
+    server.modify("a/p_5.ecj", 1_795_322_287);
+    make(&blocks, "p_5.ec02", &server.shards[2]).expect("an empty journal hides nothing");
+    assert!(blocks.remove(&id("p_5.ec02")).expect("removed"));
+    server.modify("a/p_5.ecj", 1_700_000_000);
+    let error = make(&blocks, "p_5.ec02", &server.shards[2]).expect_err("the journal is foreign");
+    assert!(error.to_string().contains("a/p_5.ecj"), "{error}");
+    assert!(!server.names("a").contains(&"p_5.ec02".to_owned()));
 }
 
 #[test]

@@ -24,6 +24,9 @@ use crate::master::MasterClient;
 const CLAIMS_AT_ONCE: usize = 4;
 /// The name of the lock's holder, as `weed shell` shows it.
 const NAME: &str = "mend";
+/// Why work on another volume must wait; see [`Turn`].
+const OTHERS_TURN: &str = "Mend has held the lock for over a minute; to let other clients take it, Mend begins no work on \
+    other volumes until it has released the lock for 2 s, but for a minute at most";
 /// How long a coordinator that shuts down waits for the ends of upkeep operations, which may have unmounted shards
 /// for a moment.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -75,11 +78,10 @@ impl Shared {
     /// prepared.
     pub async fn claim(self: &Arc<Self>, stripe: &StripeId, nodes: &[NodeId]) -> Result<(), StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
-        let volume = self.known.state().view.volume_of(stripe);
-        let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
         let _permit = self.lock.claiming.acquire().await.expect("it is never closed");
+        let (volume, is_at_risk) = self.volume_of(stripe)?;
         let (hold, is_new) =
-            self.lock.claim(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
+            self.lock.claim(stripe, volume, is_at_risk).await.map_err(|error| taken(error.to_string()))?;
         // Prepare without the lock on `claims`: servers may be slow.
         let ready = async {
             self.known.refresh(volume).await.map_err(taken)?;
@@ -103,9 +105,9 @@ impl Shared {
     /// [`StoreError::Taken`] if another client holds the lock.
     pub(super) async fn begin_upkeep(self: &Arc<Self>, stripe: &StripeId) -> Result<Hold, StoreError> {
         let taken = |why: String| StoreError::Taken { stripe: stripe.clone(), why };
-        let volume = self.known.state().view.volume_of(stripe);
-        let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
-        let hold = self.lock.begin_upkeep(stripe, volume).await.map_err(|error| taken(error.to_string()))?;
+        let (volume, is_at_risk) = self.volume_of(stripe)?;
+        let hold = self.lock.begin_upkeep(stripe, volume, is_at_risk).await;
+        let hold = hold.map_err(|error| taken(error.to_string()))?;
         let known = self.known.refresh(volume).await;
         if let Err(why) = known {
             self.lock.end_upkeep(hold).await;
@@ -123,9 +125,16 @@ impl Shared {
         hold: &Hold,
         node: NodeId,
     ) -> Result<(), StoreError> {
-        let volume = self.known.state().view.volume_of(&hold.stripe);
-        let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(hold.stripe.clone()))?;
+        let (volume, _) = self.volume_of(&hold.stripe)?;
         self.prepare(hold, volume, node).await
+    }
+
+    /// Returns a stripe's volume, and whether the volume cannot lose another shard.
+    fn volume_of(&self, stripe: &StripeId) -> Result<(u32, bool), CatalogError> {
+        let state = self.known.state();
+        let volume = state.view.volume_of(stripe);
+        let volume = volume.ok_or_else(|| CatalogError::NoSuchStripe(stripe.clone()))?;
+        Ok((volume, state.view.is_at_risk(volume)))
     }
 
     /// Prepares a node's server for shards of a volume.
@@ -167,8 +176,13 @@ impl ClusterLock {
     ///
     /// # Errors
     /// [`AskError`], also if somebody else has the lock.
-    pub async fn claim(&self, stripe: &StripeId, volume: u32) -> Result<(Hold, bool), AskError> {
-        let mut claims = self.hold(stripe, volume).await?;
+    pub async fn claim(
+        &self,
+        stripe: &StripeId,
+        volume: u32,
+        is_at_risk: bool,
+    ) -> Result<(Hold, bool), AskError> {
+        let mut claims = self.hold(stripe, volume, is_at_risk).await?;
         let is_new = claims.stripes.insert(stripe.clone());
         Ok((claims.claimed(stripe), is_new))
     }
@@ -183,8 +197,13 @@ impl ClusterLock {
     ///
     /// # Errors
     /// As [`claim`](Self::claim).
-    pub async fn begin_upkeep(&self, stripe: &StripeId, volume: u32) -> Result<Hold, AskError> {
-        Ok(self.hold(stripe, volume).await?.begin_upkeep(stripe))
+    pub async fn begin_upkeep(
+        &self,
+        stripe: &StripeId,
+        volume: u32,
+        is_at_risk: bool,
+    ) -> Result<Hold, AskError> {
+        Ok(self.hold(stripe, volume, is_at_risk).await?.begin_upkeep(stripe))
     }
 
     /// Ends one upkeep operation, successful or not. Releases the lock if nothing else needs it.
@@ -195,8 +214,14 @@ impl ClusterLock {
         self.upkeep_ended.notify_waiters();
     }
 
-    /// Takes the lock unless it is already held. Refuses work on another volume when it is other clients' turn.
-    async fn hold(&self, stripe: &StripeId, volume: u32) -> Result<MutexGuard<'_, Claims>, AskError> {
+    /// Takes the lock unless it is already held. Refuses work on another volume when it is other clients' turn, except
+    /// on one that cannot lose another shard (`is_at_risk`).
+    async fn hold(
+        &self,
+        stripe: &StripeId,
+        volume: u32,
+        is_at_risk: bool,
+    ) -> Result<MutexGuard<'_, Claims>, AskError> {
         let mut claims = self.claims.lock().await;
         if claims.is_closed {
             return Err(AskError::Locked { holder: "the coordinator is shutting down".to_owned() });
@@ -206,9 +231,8 @@ impl ClusterLock {
             let lost = claims.drop_lock();
             self.teller.tell(lost.into_iter().map(StoreChange::ClaimLost).collect());
         }
-        if !claims.has(stripe) && !claims.turn.may_begin(Instant::now()) {
-            let holder = "Mend has held the lock for a minute, and now lets other clients take it".to_owned();
-            return Err(AskError::Locked { holder });
+        if !claims.has(stripe) && !claims.turn.may_begin(Instant::now(), is_at_risk) {
+            return Err(AskError::Locked { holder: OTHERS_TURN.to_owned() });
         }
         if !is_held {
             let lock = Arc::new(Lock::take(&self.master, NAME, &format!("repairs volume {volume}")).await?);
@@ -406,9 +430,9 @@ mod tests {
         lock.close_within(Duration::ZERO).await;
         assert!(!lock.claims.lock().await.covers(&late), "it took too long");
         lock.end_upkeep(late).await;
-        let refused = lock.begin_upkeep(&stripe(), 5).await.expect_err("the coordinator shuts down");
+        let refused = lock.begin_upkeep(&stripe(), 5, true).await.expect_err("the coordinator shuts down");
         assert!(refused.to_string().contains("shutting down"), "{refused}");
-        let refused = lock.claim(&stripe(), 5).await.expect_err("the coordinator shuts down");
+        let refused = lock.claim(&stripe(), 5, true).await.expect_err("the coordinator shuts down");
         assert!(refused.to_string().contains("shutting down"), "{refused}");
     }
 

@@ -3,13 +3,14 @@
 //!
 //! There is one record per volume, rewritten when a location changes. A record applies only to the encodings
 //! that it names, and only to shards that no server lists. It names one encoding; if it is unknown which one is
-//! current, it names all, because a restart must not decide between them. Until the volume is listed, it makes no
+//! current, it names all, because a restart must not decide between them. For the same reason it contains their
+//! ratios: the `.vif` of an encoding cannot be read while its servers are down. Until the volume is listed, it makes no
 //! stripe, since the volume may have been deleted meanwhile. But if the servers of most of its shards are down, the
 //! state of the volume is reported as unknown, until an operator abandons the encoding.
 
 use std::collections::BTreeMap;
 
-use crate::blocks::Encoding;
+use crate::blocks::{Encoding, Ratio};
 use serde::{Deserialize, Serialize};
 use store_api::CatalogError;
 
@@ -34,6 +35,10 @@ struct Record {
     /// If it is unknown which encoding is current: the shards of the other encodings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     rivals: BTreeMap<i64, Places>,
+    /// The numbers of data and parity shards of these encodings, if they are known. Earlier versions did not
+    /// record them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    ratios: BTreeMap<i64, (u8, u8)>,
 }
 
 /// By shard: server, disk, and the shard's length in bytes.
@@ -49,7 +54,10 @@ impl Record {
     /// Describes a volume, of which `main` is the current encoding or, if that is unknown, any encoding.
     fn of(volume: &Volume, main: Encoding, generation: &Generation) -> Self {
         let is_known = volume.current().is_some();
-        let rivals = volume.generations.iter().filter(|&(&other, _)| other != main && !is_known);
+        let ratio = |it: &Generation| it.ratio.map(|ratio| (ratio.data(), ratio.parity()));
+        let all = volume.generations.iter().filter(|&(&other, _)| other == main || !is_known);
+        let ratios = all.clone().filter_map(|(encoding, it)| Some((encoding.0, ratio(it)?))).collect();
+        let rivals = all.filter(|&(&other, _)| other != main);
         let origins = generation.origins.iter().map(|(&shard, server)| (shard, server.0.clone()));
         Self {
             encoding: main.0,
@@ -57,6 +65,7 @@ impl Record {
             homes: places(generation),
             origins: origins.collect(),
             rivals: rivals.map(|(encoding, rival)| (encoding.0, places(rival))).collect(),
+            ratios,
         }
     }
 
@@ -64,8 +73,10 @@ impl Record {
     fn kept(&self) -> Vec<(Encoding, Kept)> {
         let kept = |(encoding, places): (i64, &Places)| {
             let homes = places.iter().map(|(&shard, place)| (shard, home(place))).collect();
-            let origins = BTreeMap::new();
-            (Encoding(encoding), Kept { collection: self.collection.clone(), homes, origins })
+            let ratio = self.ratios.get(&encoding);
+            let ratio = ratio.and_then(|&(data, parity)| Ratio::new(data.into(), parity.into()));
+            let (collection, origins) = (self.collection.clone(), BTreeMap::new());
+            (Encoding(encoding), Kept { collection, homes, origins, ratio })
         };
         let rivals = self.rivals.iter().map(|(&encoding, places)| kept((encoding, places)));
         let origins = self.origins.iter().map(|(&shard, server)| (shard, ServerId(server.clone())));

@@ -13,12 +13,11 @@ use tokio::time::Instant;
 
 use super::claims::Hold;
 use super::deletions::{Deletions, foreign};
-use super::publishing::check_mounted;
+use super::remounts::Unmounted;
 use super::side_files::{Checksums, Copies, Problem, Verdict};
 use super::state::{Shared, State};
 use super::view::Expected;
 use crate::address::ServerAddress;
-use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::{SmallFile, VolumeServer};
 
@@ -33,9 +32,6 @@ const REST: u32 = 9;
 /// Timeouts for a server that copies a file from another one.
 const BRING_LIMIT: Duration = Duration::from_secs(60);
 const BRING_INDEX_LIMIT: Duration = Duration::from_secs(600);
-/// Number and interval of the attempts to mount shards again after a brief unmount.
-const MOUNT_TRIES: usize = 5;
-const MOUNT_AGAIN: Duration = Duration::from_millis(200);
 /// The files in the order in which they are compared and copied: SeaweedFS needs the index first.
 const FILES: [SmallFile; 3] = [SmallFile::Ecx, SmallFile::Vif, SmallFile::Ecsum];
 
@@ -53,6 +49,8 @@ pub(super) struct Inspection {
     journals: BTreeMap<(u32, ServerId), String>,
     /// Volumes whose shards have moved since servers last dropped their cached locations.
     moved: BTreeSet<u32>,
+    /// Shards that servers have unmounted for a moment and not mounted again.
+    pub(super) unmounted: Unmounted,
 }
 
 /// Inspects one volume after the other until the storage is dropped.
@@ -82,7 +80,8 @@ impl Inspection {
 
     /// Returns the problems that could not be fixed, one sentence each.
     pub fn lines(&self) -> Vec<String> {
-        self.standing.values().chain(self.split.values()).chain(self.journals.values()).cloned().collect()
+        let files = self.standing.values().chain(self.split.values()).chain(self.journals.values());
+        files.chain(self.unmounted.lines()).cloned().collect()
     }
 
     /// Records which of these servers have a journal of another encoding, and why it is one.
@@ -110,6 +109,7 @@ impl State {
         let volumes = self.view.volumes();
         self.inspection.standing.retain(|(id, server, _), _| volumes.serves(*id, server));
         self.inspection.journals.retain(|(id, server), _| volumes.serves(*id, server));
+        self.inspection.unmounted.forget_found(volumes);
         self.forget_late_of_gone_volumes();
         next
     }
@@ -377,59 +377,6 @@ impl Shared {
             .chain(disks.into_iter().flatten().map(|(&disk, _)| disk).filter(|&disk| disk > 0))
             .collect()
     }
-
-    /// Unmounts all of a server's shards of a volume while `work` runs, then mounts them again. The server
-    /// thereby drops its cached locations of other shards. The caller must hold the cluster's lock for the
-    /// volume.
-    ///
-    /// # Errors
-    /// The reason for the failure, as text. If the volume would have become unreadable meanwhile, the server
-    /// is left unchanged.
-    pub(super) async fn remounted(
-        &self,
-        hold: &Hold,
-        name: &VolumeName,
-        server: &ServerId,
-        connection: &VolumeServer,
-        work: impl Future<Output = Result<(), String>>,
-    ) -> Result<(), String> {
-        let text = |error: AskError| error.to_string();
-        let mounting = self.mounting(name.id());
-        let _alone = mounting.lock().await;
-        self.lock.check(hold).await?;
-        let (_, expected) =
-            self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-        if !self.known.state().view.can_spare(name.id(), None, server) {
-            return Err("the volume would be unreadable meanwhile".to_owned());
-        }
-        let shards: Vec<u8> = connection.mounted(name.id()).await.map_err(text)?.shards.into_keys().collect();
-        connection.unmount(name, &shards).await.map_err(text)?;
-        let done = work.await;
-        mount_again(connection, name, &shards, expected).await?;
-        self.known.refresh(name.id()).await?;
-        done
-    }
-
-    /// Makes servers drop their cached locations of a volume's shards after some have moved. Otherwise
-    /// servers use stale locations for up to 37 minutes, and reads that need several moved shards fail. The
-    /// caller must hold the cluster's lock for the volume.
-    pub(super) async fn refresh_locations(self: &Arc<Self>, hold: &Hold, name: &VolumeName) {
-        let Some((_, expected)) = self.known.state().view.named(name.id()) else { return };
-        // Remount only servers with a good `.vif`: without one, a server could not mount its shards again.
-        let vif = self.small_files.copies(name, SmallFile::Vif, None).await.verdict(SmallFile::Vif, expected);
-        for server in &vif.good {
-            let done = async {
-                let connection = self.known.connect(server).await?;
-                self.remounted(hold, name, server, &connection, async { Ok(()) }).await
-            };
-            if let Err(why) = done.await {
-                tracing::info!(
-                    volume = %name, %server, why,
-                    "the server may use stale locations of shards for up to 37 minutes"
-                );
-            }
-        }
-    }
 }
 
 /// Whether a file may describe shards of another encoding. Its replacement would label these shards as
@@ -508,26 +455,6 @@ pub(super) async fn bring(
     let limit = if files.contains(&SmallFile::Ecx) { BRING_INDEX_LIMIT } else { BRING_LIMIT };
     let brought = tokio::time::timeout(limit, server.bring(name, files, from, disk)).await;
     brought.map_err(|_| "the server did not copy it in time".to_owned())?.map_err(|error| error.to_string())
-}
-
-async fn mount_again(
-    server: &VolumeServer,
-    name: &VolumeName,
-    shards: &[u8],
-    expected: Expected,
-) -> Result<(), String> {
-    let mut tries = 0;
-    while let Err(error) = server.mount(name, shards).await {
-        tries += 1;
-        if tries == MOUNT_TRIES {
-            return Err(format!("the server cannot mount its shards again: {error}"));
-        }
-        tokio::time::sleep(MOUNT_AGAIN).await;
-    }
-    for &shard in shards {
-        check_mounted(server, name, shard, expected).await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

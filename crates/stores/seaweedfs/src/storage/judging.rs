@@ -112,10 +112,14 @@ pub(super) fn returned(volumes: &Volumes, abandoned: &BTreeSet<EncodedVolume>) -
         let volume =
             volumes.get(it.volume.id()).filter(|volume| volume.collection == it.volume.collection())?;
         let shards = listed(volume.generations.get(&it.encoding)?);
+        let is_current = volume.current().is_some_and(|(encoding, _)| encoding == it.encoding);
+        let next = match is_current {
+            true => "they are the volume's current ones: keep them, and remove the entry",
+            false => MIXED_NEXT,
+        };
         (!shards.is_empty()).then(|| {
             format!(
-                "{it} is in abandoned_encodings of mend.toml, but servers list {shards}, so these shards count; \
-                 remove them or the entry"
+                "{it} is in abandoned_encodings of mend.toml, but servers list {shards}, so these shards count; {next}"
             )
         })
     };

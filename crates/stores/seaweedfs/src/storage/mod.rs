@@ -23,6 +23,7 @@ mod needles;
 mod open;
 mod parity_verdicts;
 mod publishing;
+mod remounts;
 mod server_nodes;
 mod side_files;
 mod small_files;

@@ -452,13 +452,25 @@ impl ClusterView {
     /// its shards of the volume. Copies that are known to be bad do not count: no file may be removed in trust
     /// of them.
     pub fn can_spare(&self, id: u32, shard: Option<u8>, server: &ServerId) -> bool {
-        let Some((name, Expected { encoding, .. })) = self.named(id) else { return false };
-        let Some(known) = self.files.get(id, encoding) else { return false };
+        let stays =
+            |other: u8, home: &Home| home.server != *server || shard.is_some_and(|shard| shard != other);
+        self.spare(id, stays).is_some_and(|spare| spare >= 0)
+    }
+
+    /// Whether a volume cannot lose another shard. Copies that are not listed, or known to be bad, do not count.
+    pub fn is_at_risk(&self, id: u32) -> bool {
+        self.spare(id, |_, _| true).is_some_and(|spare| spare <= 0)
+    }
+
+    /// Like [`Volumes::spare`], without the copies that are known to be bad.
+    fn spare(&self, id: u32, counts: impl Fn(u8, &Home) -> bool) -> Option<i16> {
+        let (name, Expected { encoding, .. }) = self.named(id)?;
+        let known = self.files.get(id, encoding)?;
         let stripe = StripeId(name.to_string());
-        let is_good = |shard: u8, home: &Home| {
-            self.copy_state((&stripe, encoding), known, shard, home) == BlockState::Healthy
-        };
-        self.volumes.can_spare(id, shard, server, is_good)
+        self.volumes.spare(id, |shard, home| {
+            counts(shard, home)
+                && self.copy_state((&stripe, encoding), known, shard, home) == BlockState::Healthy
+        })
     }
 
     /// Whether another server is listed with a copy of a shard that is not known to be bad.

@@ -120,6 +120,7 @@ pub(super) async fn learn(shared: &Arc<Shared>) {
     let mut state = shared.known.state();
     let volumes: Vec<u32> = found.iter().map(|&(volume, ..)| volume).collect();
     found.into_iter().for_each(|(volume, encoding, known)| state.view.learn(volume, encoding, known));
+    state.keep_homes(volumes.iter().copied()); // The records contain the ratios.
     state.tell_volumes(volumes);
 }
 

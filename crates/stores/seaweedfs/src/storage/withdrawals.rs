@@ -3,7 +3,8 @@
 //!
 //! A withdrawal stays recorded until it is complete, across restarts of the coordinator. It ends without a
 //! deletion if the server turns out to serve the shard correctly. It waits while the volume would be
-//! unreadable without the shard.
+//! unreadable without the shard. If the volume is decoded or deleted meanwhile, SeaweedFS leaves the unmounted file,
+//! and the withdrawal still removes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -131,6 +132,13 @@ impl Shared {
     async fn take_back(self: &Arc<Self>, it: &Withdrawal) -> Result<(), String> {
         let (Some(shard), server) = (it.shard(), it.server()) else { return Ok(()) };
         let stripe = StripeId(shard.volume.to_string());
+        if !self.known.state().view.volumes().may_exist(shard.volume.id()) {
+            let hold = self.lock.begin_upkeep(&stripe, shard.volume.id(), false).await;
+            let hold = hold.map_err(|error| error.to_string())?;
+            let done = self.delete_left_over(&hold, &shard, &server).await;
+            self.lock.end_upkeep(hold).await;
+            return done;
+        }
         let hold = self.begin_upkeep(&stripe).await.map_err(|error| error.to_string())?;
         let done = match self.preserve_deletions(&hold, &shard, &server).await {
             Ok(()) => self.unmount_and_delete(&hold, &shard, &server).await,
@@ -138,6 +146,28 @@ impl Shared {
         };
         self.lock.end_upkeep(hold).await;
         done
+    }
+
+    /// Deletes the file of a shard whose volume does not exist any more, under the cluster's lock.
+    async fn delete_left_over(
+        &self,
+        hold: &Hold,
+        shard: &ShardName,
+        server: &ServerId,
+    ) -> Result<(), String> {
+        let text = |error: crate::AskError| error.to_string();
+        let volume = &shard.volume;
+        self.known.refresh(volume.id()).await?;
+        if self.known.state().view.volumes().may_exist(volume.id()) {
+            return Err("the volume exists again".to_owned());
+        }
+        let connection = self.known.connect(server).await?;
+        if !connection.mounted(volume.id()).await.map_err(text)?.shards.is_empty() {
+            return Err("the server has mounted shards of the volume".to_owned());
+        }
+        self.lock.check(hold).await?;
+        tracing::warn!(block = %shard, %server, "removing a rebuilt shard of a volume that does not exist any more");
+        connection.delete(volume, &[shard.shard]).await.map_err(text)
     }
 
     /// Makes the deletions that a server has recorded on another server: with the last shard of a volume,
@@ -207,11 +237,13 @@ pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
         let (Some(shard), server) = (it.shard(), it.server()) else { continue };
         let is_there = shared.known.state().view.volumes().servers().contains_key(&server);
         let can_go = shared.known.state().view.can_spare(shard.volume.id(), Some(shard.shard), &server);
-        // A volume of which the coordinator has not seen a shard since its start may still exist.
-        let may_exist = shared.known.state().view.volumes().may_exist(shard.volume.id());
-        if !may_exist || shared.serves_well(&shard, &server).await == Ok(true) {
+        // A volume of which the coordinator has not seen a shard since its start may still exist, also if the operator
+        // has abandoned its encoding.
+        let is_abandoned = shared.known.attachment.abandoned.iter().any(|it| it.volume == shard.volume);
+        let may_exist = shared.known.state().view.volumes().may_exist(shard.volume.id()) || is_abandoned;
+        if shared.serves_well(&shard, &server).await == Ok(true) {
             shared.known.state().forget_withdrawal(&it);
-        } else if is_there && can_go {
+        } else if is_there && (can_go || !may_exist) {
             shared.try_to_withdraw(&it).await;
         }
     }

@@ -85,8 +85,8 @@ fn a_shard_number_beyond_the_ratio_is_no_spare() {
     let mut volumes = Volumes::default();
     volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.9"));
     told(&mut volumes, 5, &[1]);
-    assert!(!volumes.can_spare(5, Some(0), &ServerId("a".to_owned()), |_, _| true));
-    assert!(volumes.can_spare(5, None, &ServerId("c".to_owned()), |_, _| true));
+    assert_eq!(volumes.spare(5, |_, _| true), Some(0));
+    assert_eq!(volumes.spare(5, |_, home| home.server.0 != "a"), Some(-1));
 }
 
 #[test]
@@ -100,9 +100,10 @@ fn encodings_are_not_counted_together() {
         mixed,
         "nobody knows whether 2 can be read"
     );
-    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2", &[1]), known(&[2], &[], &[2], 0), "one is never enough");
+    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2", &[1]), mixed, "2 may have a single data shard");
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2", &[1, 2]), known(&[2], &[], &[2], 0));
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@0.2", &[1, 0]), known(&[2], &[], &[0], 0));
+    assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@0.2", &[1]), known(&[2], &[], &[0], 0), "it has no .vif");
 }
 
 /// A server that has mounted a shard without a `.vif` lists the shard under encoding 0, which is no real
@@ -158,11 +159,8 @@ fn a_lost_shard_is_remembered_where_it_was() {
 #[test]
 fn recorded_homes_of_unlisted_shards_are_restored() {
     let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 1, bytes: 100 };
-    let kept = Kept {
-        collection: String::new(),
-        homes: [(0, home("a")), (2, home("c"))].into(),
-        origins: BTreeMap::new(),
-    };
+    let kept =
+        Kept { collection: String::new(), homes: [(0, home("a")), (2, home("c"))].into(), ..Kept::default() };
     let mut volumes = Volumes::default();
     volumes.recall(5, Encoding(1), kept.clone());
     volumes.recall(6, Encoding(1), kept.clone());
@@ -184,7 +182,7 @@ fn a_recorded_volume_may_exist_until_its_servers_deny_it() {
     let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 1, bytes: 100 };
     let homes: BTreeMap<u8, Home> = [(0, home("a")), (1, home("b")), (2, home("c"))].into();
     let mut volumes = Volumes::default();
-    volumes.recall(5, Encoding(1), Kept { homes, ..Kept::default() });
+    volumes.recall(5, Encoding(1), Kept { homes, ratio: Ratio::new(2, 1), ..Kept::default() });
     let unseen = |volumes: &Volumes| volumes.out_of_sight().map(|(id, ..)| id).collect::<Vec<_>>();
     volumes.apply(listing("a b", ""));
     let unlisted: Vec<u8> = volumes.unlisted().map(|(_, _, shard, _)| shard).collect();
@@ -199,6 +197,44 @@ fn a_recorded_volume_may_exist_until_its_servers_deny_it() {
     volumes.drop_deleted(|_, _, shard| shard < 2);
     assert_eq!(unseen(&volumes), [0; 0]);
     assert!(!volumes.may_exist(5));
+}
+
+/// With as many parity shards as data shards, or more, a minority of the servers can serve a volume.
+#[test]
+fn an_encoding_that_silent_servers_can_serve_is_not_dropped() {
+    let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 0, bytes: 100 };
+    let homes: BTreeMap<u8, Home> = (0..5).zip(["a", "b", "c", "d", "e"].map(home)).collect();
+    for (ratio, servers, may_exist) in [
+        (Ratio::new(2, 3), "a b c", true),
+        (Ratio::new(2, 3), "a b c d", false),
+        (Ratio::new(4, 1), "a b", true), // They are not most of the servers.
+        (Ratio::new(4, 1), "a b c", false),
+        (None, "a b c d", true),
+        (None, "a b c d e", false),
+    ] {
+        let mut volumes = Volumes::default();
+        volumes.recall(5, Encoding(1), Kept { homes: homes.clone(), ratio, ..Kept::default() });
+        volumes.apply(listing(servers, ""));
+        volumes.drop_deleted(|_, _, _| true);
+        assert_eq!(volumes.may_exist(5), may_exist, "{ratio:?}, {servers}");
+    }
+}
+
+/// The servers of a listed volume's other encoding are down, and it needs fewer shards than the listed one.
+#[test]
+fn an_unlisted_encoding_counts_by_its_own_ratio() {
+    let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 0, bytes: 100 };
+    let mixed = Standing::Mixed(vec![Encoding(1), Encoding(2)]);
+    for (ratio, standing) in
+        [(None, mixed.clone()), (Ratio::new(1, 1), mixed), (Ratio::new(2, 1), known(&[], &[], &[2], 1))]
+    {
+        let mut volumes = Volumes::default();
+        let homes = [(0, home("x"))].into();
+        volumes.recall(5, Encoding(2), Kept { homes, ratio, ..Kept::default() });
+        volumes.apply(listing("a b c", "a/0:5@1.0 b/0:5@1.1 c/0:5@1.2"));
+        told(&mut volumes, 5, &[1]);
+        assert_eq!(volumes.get(5).expect("listed").standing(), standing, "{ratio:?}");
+    }
 }
 
 #[test]

@@ -84,11 +84,20 @@ fn locations_that_were_refused_are_recorded_with_the_next_listing() {
 /// Applies a listing, and reads the files of these encodings of volume 5, which has two data shards and one parity
 /// shard.
 fn list(catalog: &AttachedCatalog, listing: Listing, encodings: &[i64]) {
+    list_with(catalog, listing, encodings.iter().map(|&encoding| (encoding, (2, 1))));
+}
+
+/// Like [`list`], with the numbers of data and parity shards of each encoding.
+fn list_with(
+    catalog: &AttachedCatalog,
+    listing: Listing,
+    encodings: impl IntoIterator<Item = (i64, (u32, u32))>,
+) {
     let known = &catalog.system().known;
     known.take_all(listing, Instant::now(), LIST_EVERY).expect("recorded");
     let mut state = known.state();
-    for &encoding in encodings {
-        let ratio = Ratio::new(2, 1).expect("possible");
+    for (encoding, (data, parity)) in encodings {
+        let ratio = Ratio::new(data, parity).expect("possible");
         state.view.learn(5, Encoding(encoding), Known { ratio, shard_bytes: 100, digests: Vec::new() });
     }
     state.keep_homes([5]);
@@ -138,6 +147,34 @@ fn a_restart_does_not_decide_which_encoding_is_current() {
     assert!(is_mixed(&catalog), "encoding 2 may be the current one");
 }
 
+/// The encoding whose servers are down has a single data shard, and one shard was left of it.
+#[test]
+fn a_restart_does_not_forget_the_ratios_of_encodings() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let catalog = start(&paper);
+    list(&catalog, listing(), &[1]);
+    let both = listing_of([("a", 0, 1), ("b", 1, 1), ("x", 0, 2)]);
+    list_with(&catalog, both, [(1, (2, 1)), (2, (1, 1))]);
+    list(&catalog, listing(), &[]);
+    assert!(is_mixed(&catalog));
+    drop(catalog);
+    let is_mixed_after_restart = |ratio: Option<Ratio>| {
+        let catalog = restart(&paper, &[]);
+        list(&catalog, listing(), &[1]);
+        let found = {
+            let state = catalog.system().known.state();
+            state.view.volumes().get(5).expect("it is listed").generations[&Encoding(2)].ratio
+        };
+        assert_eq!(found, ratio);
+        is_mixed(&catalog)
+    };
+    assert!(is_mixed_after_restart(Ratio::new(1, 1)), "encoding 2 may be the current one");
+    let forget = |record: &mut serde_json::Value| record.as_object_mut()?.remove("ratios");
+    let found: Vec<_> = paper.lock().expect("not poisoned").kept.values_mut().filter_map(forget).collect();
+    assert_eq!(found, [serde_json::json!({"1": [2, 1], "2": [1, 1]})]);
+    assert!(is_mixed_after_restart(None), "an earlier version recorded no ratios");
+}
+
 /// The servers of the recorded encoding have died, and servers with another one have returned.
 #[test]
 fn the_operator_decides_that_an_encoding_is_not_waited_for() {
@@ -177,6 +214,7 @@ fn the_operator_decides_that_an_encoding_is_not_waited_for() {
     let abandoned = ["c_5@2", "c_6@2"].map(|text| text.parse::<EncodedVolume>().expect("an encoding"));
     let lines = returned(state.view.volumes(), &abandoned.into());
     assert!(lines.len() == 1 && lines[0].contains("servers list shards 0 on x, shards 1 on y"), "{lines:?}");
+    assert!(lines[0].contains("find out which encoding has the current data"), "{lines:?}");
 }
 
 /// All servers of a volume have died.
@@ -200,4 +238,9 @@ fn an_abandoned_volume_is_not_missed() {
     let catalog = restart(&paper, &[]);
     list(&catalog, Listing::default(), &[]);
     assert_eq!(out_of_sight(&catalog), [5]);
+    // The servers return although their encoding is abandoned, and have the only data.
+    list(&catalog, listing(), &[1]);
+    let abandoned: BTreeSet<EncodedVolume> = ["c_5@1".parse().expect("an encoding")].into();
+    let lines = returned(catalog.system().known.state().view.volumes(), &abandoned);
+    assert!(lines.len() == 1 && lines[0].ends_with("keep them, and remove the entry"), "{lines:?}");
 }

@@ -321,6 +321,17 @@ fn bad_copies_are_no_reason_to_delete_a_shard() {
     assert!(!can_spare(&view));
 }
 
+#[test]
+fn a_volume_without_a_spare_good_shard_is_at_risk() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    assert!(!view.is_at_risk(5) && !view.is_at_risk(6));
+    find(&mut view, &[1], BlockState::Corrupt);
+    assert!(view.is_at_risk(5));
+    find(&mut view, &[1], BlockState::Healthy);
+    view.list(listing("a b", "a.0 b.1"));
+    assert!(view.is_at_risk(5), "the coordinator decides how long it waits for the server, not the store");
+}
+
 /// An `.ecsum` that an earlier encoding has left contradicts more shards than there are parity shards.
 #[test]
 fn checksums_are_doubted_if_they_contradict_too_many_shards() {

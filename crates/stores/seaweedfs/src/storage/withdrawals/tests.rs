@@ -32,3 +32,16 @@ fn withdrawals_whose_records_were_refused_survive_a_later_restart() {
     state.keep_records([]);
     assert_eq!(recorded(), [""; 0]);
 }
+
+/// Another client had the lock, and has decoded the volume.
+#[test]
+fn a_withdrawal_outlives_its_volume() {
+    let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+    let shared = catalog.system();
+    let shard = ShardName { volume: VolumeName::new("c", 5).expect("a name"), shard: 3 };
+    let it = Withdrawal::new(&shard, &ServerId("a".to_owned()));
+    shared.known.state().keep_withdrawal(&it);
+    assert!(!shared.known.state().view.volumes().may_exist(5));
+    catalog.runtime().block_on(withdraw_pending(shared));
+    assert!(shared.known.state().withdrawals.0.contains_key(&it), "the file may still be on the server");
+}
