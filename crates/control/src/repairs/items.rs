@@ -48,7 +48,10 @@ impl Repairs {
     ) -> Result<JobRequest, RequestError> {
         let replacements = Replacements {
             shares_nodes: facts.base.store.shares_nodes(),
-            only: order.requestors.clone(),
+            only: match &order.given {
+                Some(_) => wanted.iter().map(|wanted| wanted.requestor).collect(),
+                None => order.requestors.clone(),
+            },
             never: unsuitable(self, facts, order, &stripe),
         };
         let repair = Policy { replacements, ..policy(order.scheme, order.slice_bytes) };
