@@ -77,7 +77,7 @@ impl Control {
         self.nodes.expire_bandwidth(&self.base, &mut self.out);
         self.repairs.begin_recoveries(facts!(self), &self.jobs, &mut self.out);
         self.history.note_all_bad(&self.nodes, &mut self.out);
-        self.stripes.forget_given(outer_facts!(self), &self.jobs, &self.repairs);
+        self.stripes.forget_given(outer_facts!(self), &self.jobs, &self.repairs, &mut self.out);
         self.repairs.heal(facts!(self), &self.jobs, &mut self.out);
         self.surplus.handle_tick(facts!(self), &self.jobs, &mut self.out);
         self.repairs.mend_placement(facts!(self), &self.jobs, &mut self.out);
@@ -149,7 +149,7 @@ impl Control {
                 }
                 Signal::MeasuredAll => self.nodes.keep_measured(&self.base, &mut self.out),
                 Signal::GivenStored { stripe, blocks } => {
-                    self.stripes.given.note_stored(&stripe, &blocks, &mut self.out);
+                    self.stripes.note_given_stored(&stripe, &blocks, &mut self.out);
                 }
                 Signal::GivenLost { stripe, index, node, state } => {
                     self.stripes.given.note_lost(&stripe, index, node, state, &mut self.out);

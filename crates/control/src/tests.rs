@@ -5,6 +5,7 @@ mod claims;
 mod conditions;
 mod contradictions;
 mod described;
+mod described_and_listed;
 mod doubted;
 mod files;
 mod healing;

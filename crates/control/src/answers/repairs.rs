@@ -146,7 +146,7 @@ impl<'a> Answers<'a> {
             blocks: item.blocks.iter().map(BlockId::to_string).collect(),
             rebuilt: item.rebuilt.iter().map(rebuilt).collect(),
             scheme: item.scheme.map(|scheme| scheme.name().to_owned()),
-            parity: item.parity,
+            parity: item.checks.weakest(),
             reason: item.reason.clone().or_else(|| refused.as_ref().map(|refused| refused.why.to_owned())),
             next_step: item.next_step.clone().or_else(|| refused.as_ref().map(next_step)),
             replanned: item.replanned.clone(),

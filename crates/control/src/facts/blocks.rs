@@ -31,11 +31,8 @@ impl<'a> Facts<'a> {
     /// Returns all nodes from which a block can be read now. The block's recorded home comes first, and nodes
     /// that are being drained come last: a copy on such a node is the one that goes.
     pub(crate) fn readers(self, block: &BlockRecord) -> impl Iterator<Item = NodeId> {
-        let good = |holder: &Replica| {
-            holder.state == BlockState::Healthy
-                && self.nodes.is_connected(holder.node)
-                && !self.stripes.unrecorded.is_bad(&block.id, holder.node)
-        };
+        let good =
+            move |holder: &Replica| self.nodes.is_connected(holder.node) && self.is_good(block, holder);
         let goes =
             move |holder: &Replica| !block.replicas.is_empty() && self.nodes.registry.is_leaving(holder.node);
         let stay = block.holders().filter(move |holder| !goes(holder));
@@ -78,12 +75,7 @@ impl<'a> Facts<'a> {
         if !self.base.store.reports_service() {
             return self.readable_at(block).is_none();
         }
-        let good = |holder: &Replica| {
-            holder.state == BlockState::Healthy
-                && self.stripes.picture.is_up(holder.node)
-                && !self.stripes.unrecorded.is_bad(&block.id, holder.node)
-        };
-        !block.holders().any(|holder| good(&holder))
+        !block.holders().any(|holder| self.stripes.picture.is_up(holder.node) && self.is_good(block, &holder))
     }
 
     /// Returns the blocks that the store has lost. Blocks that are unreadable only because their servers have
@@ -95,10 +87,16 @@ impl<'a> Facts<'a> {
 
     /// Whether a healthy copy of a block is recorded, even if its helper is not connected.
     pub(crate) fn counts(self, block: &BlockRecord) -> bool {
-        let good = |holder: Replica| {
-            holder.state == BlockState::Healthy && !self.stripes.unrecorded.is_bad(&block.id, holder.node)
-        };
-        block.holders().any(good)
+        block.holders().any(|holder| self.is_good(block, &holder))
+    }
+
+    /// Whether a recorded copy of a block is good, as far as is known. A record may be older than what was found: a
+    /// bad state may still be on its way to the storage, and a plug-in that describes a stripe knows no verdicts of
+    /// parity checks.
+    fn is_good(self, block: &BlockRecord, holder: &Replica) -> bool {
+        holder.state == BlockState::Healthy
+            && !self.stripes.unrecorded.is_bad(&block.id, holder.node)
+            && self.stripes.condemned.problem(&block.id, holder.node).is_none()
     }
 }
 

@@ -229,10 +229,15 @@ impl Jobs {
         }
         let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
         let is_put = matches!(running.owner, Owner::Put { .. });
-        if let (Some(node), Some(_)) = (holder, facts.stripes.given.get(&stripe))
+        if let (Some(node), Some(given)) = (holder, facts.stripes.given.get(&stripe))
             && let Some(state) = state_for(problem)
         {
             out.tell(Signal::GivenLost { stripe: stripe.clone(), index: block, node, state });
+            // The store may not list the copy yet, and the next description would contain it as good again.
+            let is_described = given.block(block).is_some_and(|known| known.node == Some(node));
+            if is_described && *problem == BlockProblem::ContradictsParity {
+                out.tell(Signal::Wrong { stripe: stripe.clone(), index: block, node });
+            }
         }
         let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
         let Some(known) = record.block(block) else { return };

@@ -199,7 +199,8 @@ impl Claims {
         out: &mut Out,
     ) -> bool {
         let stripe = &proposal.stripe;
-        if !facts.base.store.claims_stripes() || facts.stripes.given.get(stripe).is_some() {
+        let is_listed = || facts.stripes.picture.stripe(stripe).is_ok();
+        if !facts.base.store.claims_stripes() || !is_listed() {
             return true;
         }
         let nodes: BTreeSet<NodeId> = wanted.iter().map(|wanted| wanted.requestor).collect();

@@ -1,5 +1,7 @@
 //! The items of a repair, one per stripe, and the requests for their jobs.
 
+use std::collections::VecDeque;
+
 use codes::BlockIndex;
 use recovery::{Kind, NewItem, Placement, Proposal, RepairId, Target};
 use repair::{BlockId, JobRequest, NodeId, Policy, Replacements, Stripe, StripeId, Verify, Wanted};
@@ -18,13 +20,33 @@ use crate::repairs::scheduler_facts::tell_heats;
 use crate::stripes::indices::indexed;
 
 impl Repairs {
-    /// Adds the items of queued repairs once the start-up phase has ended. Repairs of stripes that plug-ins
-    /// described do not wait for the store's listing.
-    pub(crate) fn expand_repairs(&mut self, facts: Facts<'_>, out: &mut Out) {
+    /// Removes and returns the queued repairs whose items can be added, because the start-up phase has ended. Repairs of
+    /// stripes that plug-ins described do not wait for the store's listing.
+    pub(crate) fn take_due(&mut self, facts: Facts<'_>) -> VecDeque<u64> {
         let is_due = |repair: &Repair| {
             facts.nodes.settled || (facts.base.now >= SETTLE_LIMIT && repair.order.given.is_some())
         };
-        for id in self.queue.take_unexpanded(is_due) {
+        self.queue.take_unexpanded(is_due)
+    }
+
+    /// Returns the described stripes that these repairs take as the store lists them. A stripe that a plug-in has
+    /// repaired as described keeps its description.
+    pub(crate) fn superseded(&self, facts: Facts<'_>, due: &VecDeque<u64>) -> Vec<StripeId> {
+        let orders = due.iter().map(|id| &self.queue.by_id[id].order);
+        let orders: Vec<&Order> = orders.filter(|order| order.given.is_none()).collect();
+        if orders.is_empty() {
+            return Vec::new();
+        }
+        let listed =
+            facts.stripes.given.names().filter_map(|stripe| facts.stripes.picture.stripe(stripe).ok());
+        let covered = listed.filter(|record| orders.iter().any(|order| covers(&order.target, record)));
+        let stripes = covered.map(|record| record.id);
+        stripes.filter(|stripe| !self.queue.has_described(facts.storing, stripe)).collect()
+    }
+
+    /// Adds the items of these repairs.
+    pub(crate) fn expand_repairs(&mut self, facts: Facts<'_>, due: VecDeque<u64>, out: &mut Out) {
+        for id in due {
             let order = self.queue.by_id[&id].order.clone();
             let records = facts.stripes_of(&order.target);
             for record in &records {
@@ -48,7 +70,10 @@ impl Repairs {
     ) -> Result<JobRequest, RequestError> {
         let replacements = Replacements {
             shares_nodes: facts.base.store.shares_nodes(),
-            only: order.requestors.clone(),
+            only: match &order.given {
+                Some(_) => wanted.iter().map(|wanted| wanted.requestor).collect(),
+                None => order.requestors.clone(),
+            },
             never: unsuitable(self, facts, order, &stripe),
         };
         let repair = Policy { replacements, ..policy(order.scheme, order.slice_bytes) };
@@ -154,6 +179,19 @@ impl Repairs {
     }
 }
 
+/// Whether a target contains a stripe, or may contain it.
+fn covers(target: &Target, record: &StripeRecord) -> bool {
+    match target {
+        Target::Stripe(stripe) => record.id == *stripe,
+        Target::Block(block) => record.blocks.iter().any(|known| known.id == *block),
+        Target::Rebalance(blocks) => record.blocks.iter().any(|known| blocks.contains(&known.id)),
+        Target::Node(node) | Target::Drain(node) => {
+            record.blocks.iter().any(|known| known.state_on(*node).is_some())
+        }
+        Target::All => true,
+    }
+}
+
 /// Returns the nodes that must not receive a block of this stripe if a requestor fails: those on which the store
 /// refused blocks of it, those that are removing copies of it, and the node that the order empties.
 fn unsuitable(repairs: &Repairs, facts: Facts<'_>, order: &Order, stripe: &Stripe) -> Vec<NodeId> {
@@ -194,7 +232,11 @@ impl<'a> Facts<'a> {
                 let found = blocks.iter().filter_map(|block| self.stripes.picture.find_block(block).ok());
                 found.filter_map(|(stripe, _)| one(&stripe)).collect()
             }
-            Target::All => self.stripes.picture.damaged(),
+            Target::All => {
+                let as_described =
+                    |stripe: StripeRecord| self.stripes.given.get(&stripe.id).cloned().unwrap_or(stripe);
+                self.stripes.picture.damaged().into_iter().map(as_described).collect()
+            }
         }
     }
 

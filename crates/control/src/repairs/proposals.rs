@@ -107,7 +107,10 @@ impl Repairs {
         if wanted.is_empty() {
             return Ok(Preparation::NothingLost);
         }
-        if !self.claims.is_claimed(facts, proposal, &wanted, &mut self.scheduler, out) {
+        // The store's own process has asked for the repair of a described stripe.
+        if order.given.is_none()
+            && !self.claims.is_claimed(facts, proposal, &wanted, &mut self.scheduler, out)
+        {
             self.scheduler.put_back(proposal.item);
             return Ok(Preparation::Later);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use recovery::{ItemId, Priority, Target};
 use repair::{NodeId, StripeId};
-use views::{RepairRequest, RepairStep};
+use views::RepairStep;
 
 use crate::effect::Reply;
 use crate::error::RepairError;
@@ -59,11 +59,7 @@ impl Queue {
 
     /// Returns an error if too many repairs of a described stripe are open or being recorded. Each keeps the
     /// description.
-    pub(crate) fn check_room(&self, storing: &Storing, request: &RepairRequest) -> Result<(), RepairError> {
-        let Some(stripe) = request.stripe.as_ref().filter(|_| !request.homes.is_empty()) else {
-            return Ok(());
-        };
-        let stripe = StripeId(stripe.clone());
+    pub(crate) fn check_room(&self, storing: &Storing, stripe: StripeId) -> Result<(), RepairError> {
         let target = Target::Stripe(stripe.clone());
         let being_recorded = storing.orders().filter(|order| order.target == target).count();
         let open = self.open_for(&target).count() + being_recorded;
@@ -71,6 +67,14 @@ impl Queue {
             true => Ok(()),
             false => Err(RepairError::TooManyOrders { stripe, open }),
         }
+    }
+
+    /// Whether a plug-in has a stripe repaired as it has described it. Includes repairs that are being recorded.
+    pub(crate) fn has_described(&self, storing: &Storing, stripe: &StripeId) -> bool {
+        let target = Target::Stripe(stripe.clone());
+        let is_described = |order: &Order| order.target == target && order.given.is_some();
+        self.open_for(&target).any(|id| is_described(&self.by_id[&id].order))
+            || storing.orders().any(is_described)
     }
 
     pub(crate) fn is_open(&self, id: u64) -> bool {

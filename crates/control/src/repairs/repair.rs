@@ -55,7 +55,7 @@ pub(crate) struct Item {
     pub(crate) moving: Vec<BlockId>,
     pub(crate) rebuilt: BTreeMap<BlockId, NodeId>,
     pub(crate) scheme: Option<Scheme>,
-    pub(crate) parity: Option<ParityOutcome>,
+    pub(crate) checks: ParityChecks,
     pub(crate) reason: Option<String>,
     pub(crate) next_step: Option<String>,
     pub(crate) replanned: Vec<String>,
@@ -153,7 +153,7 @@ impl Item {
             moving: Vec::new(),
             rebuilt: BTreeMap::new(),
             scheme: None,
-            parity: None,
+            checks: ParityChecks::default(),
             reason: None,
             next_step: None,
             replanned: Vec::new(),
@@ -178,9 +178,81 @@ impl Item {
                 self.rebuilt.insert(block.id.clone(), node);
             }
         }
+        self.checks.add(&outcome);
         self.scheme = Some(outcome.scheme);
-        self.parity = Some(outcome.parity);
         self.replanned.extend(outcome.replanned);
         (self.reason, self.next_step) = (None, None);
+    }
+}
+
+/// The outcomes of the parity checks of an item's rebuilt blocks, by the blocks' indices. Several jobs may have rebuilt
+/// them, each from other survivors.
+#[derive(Default)]
+pub(crate) struct ParityChecks(BTreeMap<BlockIndex, ParityOutcome>);
+
+impl ParityChecks {
+    /// Adds the check of the blocks that a job has rebuilt. It may also prove blocks that an earlier job has rebuilt.
+    fn add(&mut self, outcome: &Outcome) {
+        self.0.extend(outcome.homes.keys().map(|&block| (block, outcome.parity)));
+        for (block, known) in &mut self.0 {
+            if outcome.parity == ParityOutcome::Holds && outcome.proven.contains(block) {
+                *known = ParityOutcome::Holds;
+            }
+        }
+    }
+
+    /// Returns the outcome for the block about which the checks prove least; `None` if no block was rebuilt.
+    pub(crate) fn weakest(&self) -> Option<ParityOutcome> {
+        let proves = |parity: &ParityOutcome| match parity {
+            ParityOutcome::NotAsked => 0,
+            ParityOutcome::NoSpareBlock => 1,
+            ParityOutcome::Overruled => 2,
+            ParityOutcome::Holds => 3,
+        };
+        self.0.values().copied().min_by_key(proves)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use ParityOutcome::{Holds, NoSpareBlock};
+
+    fn blocks(indices: &[u16]) -> BTreeSet<BlockIndex> {
+        indices.iter().copied().map(BlockIndex).collect()
+    }
+
+    /// Returns the outcome of a job that has rebuilt blocks, and whose check covers `proven`.
+    fn outcome(rebuilt: &[u16], parity: ParityOutcome, proven: &[u16]) -> Outcome {
+        Outcome {
+            scheme: Scheme::Pipelined,
+            digests: BTreeMap::new(),
+            homes: blocks(rebuilt).into_iter().map(|block| (block, NodeId(u32::from(block.0)))).collect(),
+            replanned: Vec::new(),
+            parity,
+            proven: blocks(proven),
+        }
+    }
+
+    #[test]
+    fn a_later_check_proves_an_unchecked_block_only_if_it_covers_the_block() {
+        for (covered, weakest) in [(&[0, 1, 2, 3, 4][..], Holds), (&[0, 1, 2, 4], NoSpareBlock)] {
+            let mut checks = ParityChecks::default();
+            assert_eq!(checks.weakest(), None);
+            checks.add(&outcome(&[3], NoSpareBlock, &[]));
+            assert_eq!(checks.weakest(), Some(NoSpareBlock));
+            checks.add(&outcome(&[4], Holds, covered));
+            assert_eq!(checks.weakest(), Some(weakest), "{covered:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_last_check_of_a_block_counts() {
+        let mut checks = ParityChecks::default();
+        checks.add(&outcome(&[3], NoSpareBlock, &[]));
+        checks.add(&outcome(&[3], Holds, &[]));
+        assert_eq!(checks.weakest(), Some(Holds));
     }
 }

@@ -30,8 +30,8 @@ impl Control {
                 verify,
                 pretend_lost,
             } => {
-                // A read extends the readers' lease on the stripe and, if a plug-in described the stripe, the
-                // time for which the description is kept.
+                // A read extends the readers' lease on the stripe and, if only a plug-in has described the
+                // stripe, the time for which the description is kept.
                 self.stripes.touch_given(outer_facts!(self), &stripe);
                 if let Ok(record) = self.stripes.stripe_record(&stripe) {
                     self.stripes.readers.renew(&self.base, &record);

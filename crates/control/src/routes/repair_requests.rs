@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use recovery::{RepairId, Target};
-use repair::Job;
-use views::{HistoryEvent, RepairView};
+use repair::{Job, StripeId};
+use views::{HistoryEvent, RepairRequest, RepairView};
 
 use crate::commands::RepairCommand;
 use crate::control::{Control, facts};
-use crate::error::{RepairError, RequestError};
+use crate::error::{DescriptionError, RepairError, RequestError};
 use crate::out::answer;
 use crate::repairs::CHANGES_EVERY;
 use crate::repairs::ItemPage;
@@ -21,8 +21,7 @@ const STOOD_STILL: Duration = Duration::from_secs(5);
 impl RepairCommand {
     pub(super) fn carry_out(self, control: &mut Control) {
         match self {
-            Self::Queue(request, reply) => match control.repairs.queue.check_room(&control.storing, &request)
-            {
+            Self::Queue(request, reply) => match check_described(control, &request) {
                 Ok(()) => facts!(control).queue_repair(&request, reply, &mut control.out),
                 Err(error) => answer(reply, Err::<RepairView, _>(error), &mut control.out),
             },
@@ -63,6 +62,17 @@ impl RepairCommand {
             }
         }
     }
+}
+
+/// Checks whether a described stripe can be repaired as described, if the request names one. While the coordinator
+/// repairs the stripe as the store lists it, there is no description.
+fn check_described(control: &Control, request: &RepairRequest) -> Result<(), RequestError> {
+    let Some(stripe) = request.stripe.as_ref().filter(|_| !request.homes.is_empty()) else { return Ok(()) };
+    let stripe = StripeId(stripe.clone());
+    if control.stripes.given.get(&stripe).is_none() && control.repairs.is_being_repaired(&stripe) {
+        return Err(DescriptionError::GivenInUse(stripe).into());
+    }
+    Ok(control.repairs.queue.check_room(&control.storing, stripe)?)
 }
 
 /// Cancels a repair. If it was the only open drain of a node, the node gets new blocks again.

@@ -36,7 +36,11 @@ impl Control {
             return;
         }
         if self.facts().may_change() {
-            self.repairs.expand_repairs(facts!(self), &mut self.out);
+            let due = self.repairs.take_due(facts!(self));
+            for stripe in self.repairs.superseded(facts!(self), &due) {
+                self.stripes.drop_given(&stripe, &mut self.out);
+            }
+            self.repairs.expand_repairs(facts!(self), due, &mut self.out);
             self.resume_jobs();
         }
         // Repairs can end even while the catalog accepts no writes.

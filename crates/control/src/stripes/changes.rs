@@ -42,6 +42,7 @@ impl Stripes {
                     }
                     is_same
                 });
+                self.given.note_listed(before.as_ref(), &now);
                 reconsider(&mut self.inventory, before.as_ref(), &now);
                 self.read_displaced(outer, &now, out);
                 finding::look_for_lost(self, outer, before.as_ref(), &now, out);

@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use codes::{BlockIndex, Code, CodeSpec};
 use repair::wire::control::MAX_OPEN_REQUESTS;
-use repair::{BlockId, Chunking, Digest, NodeId, StripeId};
+use repair::{BlockId, Chunking, NodeId, StripeId};
 use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::error::{DescriptionError, LayoutError, RequestError};
 use crate::facts::Facts;
 use crate::facts::OuterFacts;
 use crate::jobs::Jobs;
+use crate::out::Out;
 use crate::repairs::Repairs;
 use crate::repairs::repair::Repair;
+use crate::signal::Signal;
 use crate::stripes::Stripes;
 use crate::stripes::indices::indexed;
+use crate::stripes::state::described::has_wrong_bytes;
 use views::{GivenBlock, GivenStripe, StripeView};
 
 /// How long the description of a stripe is kept after its last use.
@@ -46,7 +49,9 @@ impl Stripes {
         owner: &str,
     ) -> Result<StripeView, RequestError> {
         let record = DescriptionCheck { facts: outer.with(self) }.record(given)?;
-        let is_known = self.given.get(&record.id).is_some_and(|known| is_same(known, given));
+        // The description of a listed stripe has the blocks of the listing.
+        let is_known = self.is_listed(&record.id)
+            || self.given.get(&record.id).is_some_and(|known| is_same(known, given));
         if repairs.is_being_repaired(&record.id) && !can_be_decoded(outer.with(self), &record) {
             return Err(DescriptionError::TooFewHelpers(record.id).into());
         }
@@ -66,25 +71,43 @@ impl Stripes {
         Ok(view)
     }
 
-    /// Drops descriptions of stripes that were not used for some time.
-    pub(crate) fn forget_given(&mut self, outer: OuterFacts<'_>, jobs: &Jobs, repairs: &Repairs) {
+    /// Drops the descriptions whose time is over. The description of a stripe that the storage does not list is kept
+    /// while a job works on the stripe, and each description while a plug-in has its stripe repaired.
+    pub(crate) fn forget_given(
+        &mut self,
+        outer: OuterFacts<'_>,
+        jobs: &Jobs,
+        repairs: &Repairs,
+        out: &mut Out,
+    ) {
         let now = outer.base.now;
         let due: Vec<StripeId> =
             self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
         for stripe in due {
-            if jobs.has_a_job(&stripe) || repairs.is_being_repaired(&stripe) {
+            let is_read = !self.is_listed(&stripe) && jobs.has_a_job(&stripe);
+            if is_read || repairs.queue.has_described(outer.storing, &stripe) {
                 let until = self.remembered_until(outer, &stripe);
                 self.given.until.insert(stripe, until);
             } else {
-                self.given.remove(&stripe);
+                self.drop_given(&stripe, out);
             }
         }
     }
 
+    /// Drops the description of a stripe. From then on, the storage's listing counts.
+    pub(crate) fn drop_given(&mut self, stripe: &StripeId, out: &mut Out) {
+        self.given.remove(stripe);
+        out.tell(Signal::Blocks(stripe.clone()));
+    }
+
     /// Returns the time at which the description of a stripe is dropped if it is not used before.
     fn remembered_until(&self, outer: OuterFacts<'_>, stripe: &StripeId) -> Duration {
-        let is_told = self.picture.stripe(stripe).is_ok();
-        outer.base.now + if is_told { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
+        outer.base.now + if self.is_listed(stripe) { COUNTS_INSTEAD_FOR } else { REMEMBERED_FOR }
+    }
+
+    /// Whether the storage lists a stripe.
+    fn is_listed(&self, stripe: &StripeId) -> bool {
+        self.picture.stripe(stripe).is_ok()
     }
 }
 
@@ -96,12 +119,32 @@ impl Stripes {
         self.given.insert(record, until);
     }
 
-    /// Extends the time for which the description of a stripe is kept, because the stripe is used.
+    /// Extends the time for which the description of a stripe is kept, because the stripe is used. If the storage lists
+    /// the stripe too, only another description extends the time.
     pub(crate) fn touch_given(&mut self, outer: OuterFacts<'_>, stripe: &StripeId) {
-        let until = self.remembered_until(outer, stripe);
-        if let Some(given) = self.given.until.get_mut(stripe) {
-            *given = until;
+        if self.given.get(stripe).is_none() || self.is_listed(stripe) {
+            return;
         }
+        let until = self.remembered_until(outer, stripe);
+        self.given.until.insert(stripe.clone(), until);
+    }
+
+    /// Records the blocks of a described stripe that a job has stored.
+    pub(crate) fn note_given_stored(
+        &mut self,
+        stripe: &StripeId,
+        blocks: &[(BlockIndex, NodeId)],
+        out: &mut Out,
+    ) {
+        self.given.note_stored(stripe, blocks, out);
+        // If the storage lists the stripe, wrong blocks stay condemned until it has recorded the new ones.
+        if self.is_listed(stripe) {
+            return;
+        }
+        let Some(record) = self.given.get(stripe) else { return };
+        let indices: Vec<BlockIndex> = blocks.iter().map(|&(index, _)| index).collect();
+        let made_on = |node: NodeId| blocks.iter().any(|&(_, home)| home == node);
+        self.condemned.absolve(record, &indices, made_on, out);
     }
 }
 
@@ -201,19 +244,30 @@ impl DescriptionCheck<'_> {
             .as_deref()
             .map(|name| self.facts.nodes.node_named(self.facts.base, name))
             .transpose()?;
+        let told = self.told(stripe, &id);
         let digest = match &given.digest {
             // The catalog's digest of the same block still counts.
-            None => self.told_digest(stripe, &id),
+            None => told.as_ref().and_then(|told| told.digest),
             Some(text) => Some(text.parse().map_err(|_| DescriptionError::NoDigest(text.clone()))?),
         };
-        let state = if node.is_some() { BlockState::Healthy } else { BlockState::Missing };
+        let state = node.map_or(BlockState::Missing, |node| self.state(&id, node, told.as_ref()));
         Ok(BlockRecord { id, bytes: given.bytes, node, state, replicas: Vec::new(), digest })
     }
 
-    /// Returns the catalog's digest of a block.
-    fn told_digest(&self, stripe: &StripeId, block: &BlockId) -> Option<Digest> {
+    /// Returns the catalog's record of a block.
+    fn told(&self, stripe: &StripeId, block: &BlockId) -> Option<BlockRecord> {
         let told = self.facts.stripes.picture.stripe(stripe).ok()?;
-        told.blocks.iter().find(|known| known.id == *block)?.digest
+        told.blocks.into_iter().find(|known| known.id == *block)
+    }
+
+    /// Returns the state of a block on the node where the plug-in has described it. A copy that was found to have wrong
+    /// bytes there stays bad until it is rebuilt.
+    fn state(&self, block: &BlockId, node: NodeId, told: Option<&BlockRecord>) -> BlockState {
+        if self.facts.stripes.condemned.problem(block, node).is_some() {
+            return BlockState::Corrupt;
+        }
+        let found = told.and_then(|told| told.state_on(node)).filter(|&state| has_wrong_bytes(state));
+        found.unwrap_or(BlockState::Healthy)
     }
 }
 

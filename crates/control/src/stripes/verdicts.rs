@@ -91,7 +91,8 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Records that parity has shown a block to be wrong. The block counts as lost until it is rebuilt.
+    /// Records that parity has shown a block to be wrong. The block counts as lost until it is rebuilt, also if a plug-in
+    /// describes its stripe again.
     pub(crate) fn condemn(
         &mut self,
         outer: OuterFacts<'_>,
@@ -100,11 +101,16 @@ impl Stripes {
         node: NodeId,
         out: &mut Out,
     ) {
-        let Ok(record) = self.picture.stripe(stripe) else { return };
+        let listed = self.picture.stripe(stripe).ok();
+        let is_listed = listed.is_some();
+        let Some(record) = listed.or_else(|| self.given.get(stripe).cloned()) else { return };
         let Some(block) = record.block(index).map(|block| block.id.clone()) else { return };
         let Some(problem) = self.condemned.add(stripe, &block, node, out) else { return };
         self.remember_loss(outer, node, &block, problem.to_string(), out);
-        self.store_states(outer, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
+        self.given.note_lost(stripe, index, node, BlockState::Corrupt, out);
+        if is_listed {
+            self.store_states(outer, vec![(stripe.clone(), index, node, BlockState::Corrupt)], out);
+        }
     }
 }
 

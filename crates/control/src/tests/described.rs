@@ -13,7 +13,7 @@ use store_api::{
 };
 
 /// Creates a stripe of rs-4-2 with block `foreign-I` on helper h(I + 1); the blocks in `lost` have no node.
-fn described(lost: &[u16]) -> GivenStripe {
+pub(super) fn described(lost: &[u16]) -> GivenStripe {
     let block = |index: u16| GivenBlock {
         block: format!("foreign-{index}"),
         bytes: 4096,
@@ -29,11 +29,11 @@ fn described(lost: &[u16]) -> GivenStripe {
     }
 }
 
-fn describe(cluster: &mut TestCluster, given: &GivenStripe) -> Result<StripeView, RequestError> {
+pub(super) fn describe(cluster: &mut TestCluster, given: &GivenStripe) -> Result<StripeView, RequestError> {
     cluster.ask(|reply| StripeCommand::Describe(given.clone(), "plug-in hdfs".into(), reply))
 }
 
-fn homes(homes: &[(u16, &str)]) -> RepairRequest {
+pub(super) fn homes(homes: &[(u16, &str)]) -> RepairRequest {
     let home = |&(index, node): &(u16, &str)| Home { index, node: node.into() };
     let homes = homes.iter().map(home).collect();
     RepairRequest { stripe: Some("group".into()), homes, ..RepairRequest::default() }
@@ -44,7 +44,7 @@ fn refused(cluster: &mut TestCluster, request: RepairRequest) -> String {
 }
 
 /// Starts helpers h1 to h6 with the described blocks on their disks, and a plug-in.
-fn cluster() -> TestCluster {
+pub(super) fn cluster() -> TestCluster {
     let mut cluster = TestCluster::new(6);
     for index in 0..4 {
         cluster.node(&format!("h{}", index + 1)).disk.insert(BlockId(format!("foreign-{index}")), 4096);
@@ -299,7 +299,7 @@ fn a_repair_whose_coordinator_stood_still_is_not_abandoned() {
 }
 
 /// Returns a described stripe as a store lists it, with its blocks on these helpers.
-fn listed(given: &GivenStripe, helpers: &[NodeId]) -> StripeRecord {
+pub(super) fn listed(given: &GivenStripe, helpers: &[NodeId]) -> StripeRecord {
     let block = |(given, home): (&GivenBlock, &NodeId)| BlockRecord {
         id: BlockId(given.block.clone()),
         bytes: given.bytes,
@@ -319,7 +319,7 @@ fn listed(given: &GivenStripe, helpers: &[NodeId]) -> StripeRecord {
 }
 
 /// A store with plug-ins that reports which servers are in service, as HDFS does.
-const LIKE_HDFS: StorePolicy = StorePolicy {
+pub(super) const LIKE_HDFS: StorePolicy = StorePolicy {
     ownership: Ownership::Attached,
     service: Service::ReportedByStore,
     writers: Writers::Others,

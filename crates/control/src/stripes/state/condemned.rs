@@ -58,7 +58,8 @@ impl Condemned {
         Some(BlockProblem::ContradictsParity)
     }
 
-    /// Removes the blocks of a stripe that were rebuilt on these nodes from the condemned ones.
+    /// Removes the blocks of a stripe that were rebuilt on these nodes from the condemned ones. A block may have been
+    /// condemned as part of another stripe: one that a plug-in described, and that the store lists under another name.
     pub(crate) fn absolve(
         &mut self,
         record: &StripeRecord,
@@ -69,7 +70,7 @@ impl Condemned {
         let made = |block: &BlockId| {
             indices.iter().any(|&index| record.block(index).is_some_and(|made| made.id == *block))
         };
-        let taken = self.take(|block, node, of| *of == record.id && made_on(node) && made(block));
+        let taken = self.take(|block, node, _| made_on(node) && made(block));
         self.forget(taken, out);
     }
 

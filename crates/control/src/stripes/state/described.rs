@@ -8,14 +8,18 @@
 //! repair.
 //!
 //! In a store that others change, a plug-in may describe a stripe that the storage has also listed. The
-//! description is the system's latest view and takes precedence for a short time. Description and listing
-//! have the same name, so there is only one repair of the stripe.
+//! description takes precedence for a short time, for reads and for repairs that plug-ins request. Other
+//! repairs take the stripe as the storage lists it. Description and listing have the same name, so there is
+//! only one repair of the stripe at a time.
+//!
+//! **Invariant:** a description never makes a copy good that was found to have wrong bytes. Plug-ins know
+//! neither the results of reads nor those of parity checks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{NodeId, StripeId};
+use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockState, StripeRecord};
 
 use crate::out::Out;
@@ -40,22 +44,45 @@ impl DescribedStripes {
         out.tell(Signal::Blocks(stripe.clone()));
     }
 
-    /// Records that a job found a block of a described stripe to be bad.
+    /// Records that a block of a described stripe was found bad on a node. A finding about another node than the
+    /// described one is ignored: it is older than the description.
     pub(crate) fn note_lost(
         &mut self,
         stripe: &StripeId,
-        block: BlockIndex,
+        index: BlockIndex,
         node: NodeId,
         state: BlockState,
         out: &mut Out,
     ) {
-        if self.set(stripe, block, node, state) {
+        let described = self.stripes.get(stripe).and_then(|record| record.block(index));
+        if described.is_some_and(|block| block.node == Some(node)) && self.set(stripe, index, node, state) {
             out.tell(Signal::Blocks(stripe.clone()));
+        }
+    }
+
+    /// Marks the described copies that were found to have wrong bytes since the storage last listed the stripe.
+    pub(in crate::stripes) fn note_listed(&mut self, before: Option<&StripeRecord>, now: &StripeRecord) {
+        let Some(record) = self.stripes.get_mut(&now.id) else { return };
+        let state_in = |listed: &StripeRecord, block: &BlockId, node: NodeId| {
+            listed.blocks.iter().find(|known| known.id == *block)?.state_on(node)
+        };
+        for block in &mut record.blocks {
+            let Some(node) = block.node else { continue };
+            let before = before.and_then(|before| state_in(before, &block.id, node));
+            let found = state_in(now, &block.id, node).filter(|&state| has_wrong_bytes(state));
+            if let Some(state) = found.filter(|_| before != found) {
+                block.state = state;
+            }
         }
     }
 
     pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
         self.stripes.get(stripe)
+    }
+
+    /// Returns the names of all described stripes.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &StripeId> {
+        self.stripes.keys()
     }
 
     /// Sets the node and the state of a block. Returns `false` if nothing changes or the stripe was not
@@ -93,4 +120,10 @@ impl DescribedStripes {
         self.until.remove(stripe);
         self.stripes.remove(stripe);
     }
+}
+
+/// Whether a copy in this state was read and found wrong or unreadable. A description says where copies are, which
+/// overrules a listing that misses them; it says nothing about their bytes.
+pub(in crate::stripes) fn has_wrong_bytes(state: BlockState) -> bool {
+    matches!(state, BlockState::Corrupt | BlockState::Unreadable)
 }

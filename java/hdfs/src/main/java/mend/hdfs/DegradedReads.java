@@ -24,7 +24,8 @@ public final class DegradedReads implements Closeable {
   private static final int MAX_DESCRIBED = 1024;
   /**
    * How long the coordinator is assumed to know a described stripe. It forgets a stripe ten minutes after the
-   * stripe's last use.
+   * stripe's last use; one that it has listed itself, 20 s after the description. A refused read describes the
+   * stripe again.
    */
   private static final long REMEMBERED_NS = TimeUnit.MINUTES.toNanos(8);
 
