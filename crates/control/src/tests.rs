@@ -7,6 +7,7 @@ mod contradictions;
 mod described;
 mod doubted;
 mod files;
+mod first_listing;
 mod healing;
 mod joining;
 mod late;
