@@ -4,6 +4,7 @@ mod background_scrub;
 mod claims;
 mod conditions;
 mod contradictions;
+mod copies;
 mod described;
 mod doubted;
 mod files;
