@@ -70,6 +70,7 @@ impl Control {
         self.stripes.expire_readers(&self.base, &self.jobs);
         self.stripes.retry_removals(outer_facts!(self), &self.jobs, &mut self.out);
         finding::retry(&mut self.stripes, outer_facts!(self), &mut self.out);
+        self.stripes.look_at_copies(outer_facts!(self), &mut self.out);
         self.stripes.inventory.expire_hollow(&self.nodes, &self.base, &mut self.out);
         let unused = retired_nodes(self.answers());
         self.nodes.registry.forget_retired(unused, &mut self.out);
@@ -133,7 +134,7 @@ impl Control {
                 Signal::Settled => self.stripes.after_settling(outer_facts!(self), &self.jobs, &mut self.out),
                 Signal::Service { node, up } => self.repairs.note_service(facts!(self), node, up),
                 Signal::Gone { node, why } => self.note_outage(node, why),
-                Signal::SeekHomes => self.stripes.find_all_homes(outer_facts!(self), &mut self.out),
+                Signal::SeekHomes => self.stripes.seek_copies(outer_facts!(self), &mut self.out),
                 Signal::Start { owner, request } => self.start_job(owner, *request),
                 Signal::Cancel(job) => self.jobs.cancel_job(job),
                 Signal::Ended { job, result } => self.end_job(job, *result),

@@ -192,8 +192,6 @@ pub enum Answer {
     /// No value.
     #[default]
     Nothing,
-    /// A record was set or removed.
-    Recorded,
     /// The put that was begun.
     Put(PutId),
     /// The stripe that was allocated.

@@ -1,5 +1,8 @@
 //! Which copies of a block are required, wanted or surplus.
 
+use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
+
 use codes::BlockIndex;
 use recovery::{BlockFacts, CopyState};
 use repair::{BlockId, NodeId, StripeId};
@@ -28,12 +31,50 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns the copies on a node that are worth verifying, for example because the catalog places the block on
-    /// another node, which has lost it. Candidates are the node's orphans and the copies that it is about to remove.
+    /// another node, which has lost it. Candidates are the node's [spare copies](Self::spare_copies).
     pub(crate) fn wanted_copies(self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
-        let inventory = &self.stripes.inventory;
-        let Some(Holdings { orphans, removing, .. }) = inventory.get(node) else { return Vec::new() };
-        let leaving = self.stripes.picture.files().discards(node).filter(|block| !removing.contains(*block));
-        let candidates = orphans.iter().chain(leaving).filter(|block| !inventory.unadopted.has(node, block));
+        self.wanted_among(node, self.spare_copies(node, None, usize::MAX))
+    }
+
+    /// Returns at most `most` of a node's spare copies, in the order of their names, beginning after `after`. Spare
+    /// copies are the node's orphans and the copies that it is about to remove.
+    pub(crate) fn spare_copies<'f>(
+        self,
+        node: NodeId,
+        after: Option<&'f BlockId>,
+        most: usize,
+    ) -> Vec<&'f BlockId>
+    where
+        'a: 'f,
+    {
+        let held = self.stripes.inventory.get(node);
+        let Some(Holdings { orphans, removing, .. }) = held else { return Vec::new() };
+        let start = after.map_or(Unbounded, Excluded);
+        let orphans = orphans.range::<BlockId, _>((start, Unbounded));
+        let is_later = |block: &&BlockId| after.is_none_or(|after| *block > after);
+        let leaving = self.stripes.picture.files().discards_after(node, after).take_while(is_later);
+        let leaving = leaving.filter(|block| !removing.contains(*block));
+        let sorted: BTreeSet<&BlockId> = orphans.take(most).chain(leaving.take(most)).collect();
+        sorted.into_iter().take(most).collect()
+    }
+
+    /// Whether a node has a spare copy of a block.
+    pub(crate) fn has_spare_copy(self, node: NodeId, block: &BlockId) -> bool {
+        let is_leaving = || self.stripes.picture.files().is_discarded(node, block);
+        let held = self.stripes.inventory.get(node);
+        held.is_some_and(|held| {
+            held.orphans.contains(block) || is_leaving() && !held.removing.contains(block)
+        })
+    }
+
+    /// Returns those of a node's spare copies that are worth verifying.
+    pub(crate) fn wanted_among<'b>(
+        self,
+        node: NodeId,
+        copies: impl IntoIterator<Item = &'b BlockId>,
+    ) -> Vec<(StripeId, BlockIndex)> {
+        let unadopted = &self.stripes.inventory.unadopted;
+        let candidates = copies.into_iter().filter(|block| !unadopted.has(node, block));
         let recorded = candidates.filter_map(|block| self.stripes.record_of(block));
         let copies = recorded.map(|(stripe, index, _)| (stripe, index));
         copies.filter(|(stripe, index)| self.is_wanted_from(node, stripe, *index)).collect()

@@ -131,7 +131,9 @@ impl Control {
                 self.surplus.note_made(facts!(self), &running.stripe, outcome);
             }
             let read = self.read_copies(&running, outcome);
-            self.out.tell(Signal::ParityHeld { stripe: running.stripe.clone(), read });
+            if !read.is_empty() {
+                self.out.tell(Signal::ParityHeld { stripe: running.stripe.clone(), read });
+            }
         }
         match running.owner {
             Owner::Read { client, tag } | Owner::Put { client, tag, .. } => {

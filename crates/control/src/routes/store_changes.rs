@@ -30,6 +30,7 @@ impl Control {
                 StoreChange::Stripe(stripe, _) => {
                     self.stripes.given.limit(&stripe.id, self.base.now + COUNTS_INSTEAD_FOR);
                     self.scrub.distrusted.note_listed(facts!(self), &self.jobs, stripe);
+                    self.scrub.proof.note_listed(facts!(self), stripe);
                 }
                 _ => {}
             }

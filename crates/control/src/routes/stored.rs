@@ -105,13 +105,13 @@ impl StripeThen {
     fn go_on(self, control: &mut Control, result: Stored) {
         let (stripes, outer, out) = (&mut control.stripes, outer_facts!(control), &mut control.out);
         match self {
-            Self::Known { write, copies } => {
+            Self::Known { write, copies, bad } => {
                 states::stored(stripes, write, &copies, result.is_ok());
                 if let Ok(Answer::Overruled(copies)) = &result {
                     states::overruled(stripes, copies, out);
                 }
                 if result.is_ok() {
-                    stripes.find_all_homes(outer, out);
+                    stripes.seek_copies_of(outer, &bad, out);
                 }
             }
             Self::Adopted { node, stripe, block, by_name } => {

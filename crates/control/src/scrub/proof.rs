@@ -7,6 +7,9 @@
 //! proven is checked again, but not while a helper with one of its blocks is down: the check would read all other
 //! blocks, and prove as little as before.
 //!
+//! A store that others run is listed after the start, and stripes whose servers are down may be listed later still.
+//! All of them are checked: the record of unproven stripes is removed only after the store was listed.
+//!
 //! A block that a rebuild could not read may be found later. The catalog has no digest of such a block, so its
 //! stripe counts as unproven again, and is checked once even if a helper with another block is down.
 //!
@@ -50,14 +53,38 @@ impl Proof {
         // A record that cannot be read must not make stripes count as proven.
         let all = Unproven::all(Replaced::Restored);
         let kept: Unproven = serde_json::from_value(value.clone()).unwrap_or(all);
-        let is_left = |stripe: &StripeId| {
-            kept.also.contains(stripe) || !kept.done && kept.from.as_ref().is_none_or(|from| stripe >= from)
-        };
-        self.left = facts.stripes.picture.of_files().filter(is_left).collect();
+        self.left = facts.stripes.picture.of_files().filter(|stripe| is_left(&kept, stripe)).collect();
         self.kept = Some(kept);
-        let (mixed, rest): (Vec<&StripeId>, Vec<&StripeId>) =
-            self.left.iter().partition(|stripe| facts.stripes.picture.stripe(stripe).is_ok_and(is_mixed));
+        let (mixed, rest): (Vec<&StripeId>, Vec<&StripeId>) = self
+            .left
+            .iter()
+            .partition(|stripe| facts.stripes.picture.stripe(stripe).is_ok_and(|it| is_mixed(&it)));
         self.queue = mixed.into_iter().chain(rest).cloned().collect();
+    }
+
+    /// Handles a stripe that the store lists, before the picture shows it. If it was not listed before, it may be
+    /// unproven.
+    pub(crate) fn note_listed(&mut self, facts: Facts<'_>, now: &StripeRecord) {
+        let Some(kept) = &self.kept else { return };
+        if facts.base.store.owns_files() || facts.stripes.picture.is_pending(&now.id).is_some() {
+            return;
+        }
+        // Until the store was listed, the position is that of the earlier coordinator. Afterwards, a stripe that was
+        // never listed may be anywhere. In a store where stripes are created all the time, it is a new one.
+        let is_first_listing = facts.stripes.news.unlisted().is_some();
+        let is_late = !is_first_listing && !kept.done && facts.base.store.trusts_lists();
+        if !is_late && !(is_first_listing && is_left(kept, &now.id)) {
+            return;
+        }
+        if kept.from.as_ref().is_some_and(|from| now.id < *from) {
+            self.keep_due = Duration::ZERO;
+        }
+        if self.left.insert(now.id.clone()) {
+            match is_mixed(now) {
+                true => self.queue.push_front(now.id.clone()),
+                false => self.queue.push_back(now.id.clone()),
+            }
+        }
     }
 
     /// Returns the number of unproven stripes.
@@ -145,6 +172,11 @@ impl Proof {
     }
 }
 
+/// Whether a stripe is unproven according to the record.
+fn is_left(kept: &Unproven, stripe: &StripeId) -> bool {
+    kept.also.contains(stripe) || !kept.done && kept.from.as_ref().is_none_or(|from| stripe >= from)
+}
+
 /// Whether these blocks include every block of a stripe of which a healthy copy is recorded.
 fn covers(facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) -> bool {
     let Ok(record) = facts.stripes.picture.stripe(stripe) else { return false };
@@ -152,7 +184,7 @@ fn covers(facts: Facts<'_>, stripe: &StripeId, blocks: &BTreeSet<BlockIndex>) ->
 }
 
 /// Whether the blocks of a stripe have digests of different kinds.
-fn is_mixed(stripe: StripeRecord) -> bool {
+fn is_mixed(stripe: &StripeRecord) -> bool {
     let kinds = stripe.blocks.iter().filter(|block| block.node.is_some());
     let kinds: BTreeSet<Option<String>> =
         kinds.map(|block| block.digest.map(|digest| digest.kind().to_owned())).collect();
@@ -163,12 +195,11 @@ impl Scrubs {
     /// Starts the checks of unproven stripes that are due.
     pub(crate) fn prove_in_background(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let now = facts.base.now;
+        if !facts.nodes.settled || facts.stripes.news.unlisted().is_some() {
+            return; // Stripes that are not listed yet may be unproven.
+        }
         self.proof.keep(now, out);
-        if self.proof.left.is_empty()
-            || !facts.nodes.settled
-            || facts.stripes.newer.is_behind()
-            || self.is_scrubbing()
-        {
+        if self.proof.left.is_empty() || facts.stripes.newer.is_behind() || self.is_scrubbing() {
             return;
         }
         let rate = facts.base.settings.scrub_bytes_per_s.filter(|&rate| rate > 0).unwrap_or(BYTES_PER_S);

@@ -142,19 +142,6 @@ impl Stripes {
         }
     }
 
-    /// Searches all connected helpers for copies of lost blocks: among their orphans, and among the copies
-    /// that they are about to remove.
-    pub(crate) fn find_all_homes(&mut self, outer: OuterFacts<'_>, out: &mut Out) {
-        if outer.nodes.settled && !self.newer.is_behind() {
-            outer
-                .nodes
-                .live_helpers()
-                .collect::<Vec<_>>()
-                .into_iter()
-                .for_each(|node| self.find_homes(outer, node, out));
-        }
-    }
-
     /// Queues a node's wanted copies of blocks for verification.
     fn find_homes(&mut self, outer: OuterFacts<'_>, node: NodeId, out: &mut Out) {
         if outer.base.is_dry_run() {

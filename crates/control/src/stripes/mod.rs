@@ -3,6 +3,7 @@
 mod changes;
 pub(crate) mod continuation;
 pub(crate) mod contradictions;
+mod copy_search;
 pub(crate) mod described;
 pub(crate) mod described_bytes;
 pub(crate) mod finding;

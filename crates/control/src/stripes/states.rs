@@ -1,5 +1,7 @@
 //! Records in the storage which blocks were found good or bad.
 
+use std::collections::BTreeSet;
+
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
 use store_api::{BlockState, StripeWrite, Write};
@@ -20,15 +22,18 @@ impl Stripes {
         out: &mut Out,
     ) {
         let write = self.unrecorded.begin_write();
-        let mut copies = Vec::new();
+        let (mut copies, mut bad) = (Vec::new(), BTreeSet::new());
         for (stripe, index, node, state) in &states {
             let Ok(record) = self.picture.stripe(stripe) else { continue };
             let Some(block) = record.block(*index) else { continue };
             let copy = (block.id.clone(), *node);
             self.unrecorded.note(write, copy.clone(), *state);
             copies.push(copy);
+            if state.is_bad() {
+                bad.insert(stripe.clone());
+            }
         }
-        out.store(Write::Stripes(StripeWrite::SetStates(states)), StripeThen::Known { write, copies });
+        out.store(Write::Stripes(StripeWrite::SetStates(states)), StripeThen::Known { write, copies, bad });
     }
 }
 

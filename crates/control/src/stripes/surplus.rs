@@ -191,7 +191,8 @@ impl Surplus {
         self.verify_next(facts, out);
     }
 
-    /// Handles a passed parity check that has read these copies: removes other copies of the same blocks.
+    /// Handles a passed parity check that has read these copies: removes other copies of the same blocks. A check of
+    /// a job may read only a part of the stripe's blocks. Then the requested check still counts.
     pub(crate) fn note_parity(
         &mut self,
         facts: Facts<'_>,
@@ -199,10 +200,13 @@ impl Surplus {
         (stripe, read): (&StripeId, &BTreeMap<BlockIndex, NodeId>),
         out: &mut Out,
     ) {
-        if self.asked.remove(stripe).is_none() {
+        if !self.asked.contains_key(stripe) {
             return;
         }
         let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
+        if indexed(&record).all(|(index, block)| block.digest.is_some() || read.contains_key(&index)) {
+            self.asked.remove(stripe);
+        }
         for (&index, &node) in read {
             if let Some(block) = record.block(index).filter(|block| block.digest.is_none()) {
                 let key = (stripe.clone(), index);

@@ -119,6 +119,30 @@ fn checks_of_a_doubted_stripe_wait_for_a_helper_that_is_down() {
     assert!(summary.starts_with("safe"), "{summary}");
 }
 
+/// The read checks no parity, so it proves nothing, and it refutes nothing.
+#[test]
+fn a_read_between_two_partial_checks_keeps_the_proven_blocks() {
+    let mut cluster = TestCluster::new(4);
+    let (file, doubt) = doubting(&mut cluster);
+    let away = home(&file, 0);
+    cluster.kill(&away);
+    cluster.handle(doubt);
+    cluster.play();
+    let is_told = |cluster: &mut TestCluster| {
+        let advice = details(&cluster.status());
+        advice.iter().any(|line| line.contains("parity has confirmed 3 of 4 blocks"))
+    };
+    assert!(is_told(&mut cluster));
+    cluster.read(9, &file.layout[0].stripe.stripe, 1, &[]);
+    cluster.closed(9).unwrap().unwrap();
+    assert!(is_told(&mut cluster));
+    // The next check reads the block that has returned. Without it, the proven blocks suffice for decoding.
+    cluster.kill(&home(&file, 1));
+    cluster.start(&away);
+    cluster.wait(Duration::from_secs(61));
+    assert_eq!(cluster.core().scrub.distrusted.names(), [""; 0]);
+}
+
 /// The server of one block has no helper, perhaps for ever.
 #[test]
 fn a_helper_may_stop_if_proven_blocks_suffice_without_it() {

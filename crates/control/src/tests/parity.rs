@@ -273,7 +273,7 @@ fn the_background_scrub_checks_stripes_after_their_blocks_within_its_rate() {
 impl TestCluster {
     /// Restores the catalog from a copy of itself, and restarts the coordinator. The copy is
     /// complete, but the catalog is marked as restored.
-    fn restore_catalog(&mut self) {
+    pub(super) fn restore_catalog(&mut self) {
         (self.core, self.storage) = (None, None);
         let (copy, catalog) = (self.folder.path().join("copy.redb"), self.folder.path().join(CATALOG));
         std::fs::copy(&catalog, &copy).unwrap();
@@ -282,7 +282,7 @@ impl TestCluster {
     }
 
     /// Starts helpers that answer everything except requests for fingerprints.
-    fn start_without_fingerprints(&mut self, helpers: &[&str]) {
+    pub(super) fn start_without_fingerprints(&mut self, helpers: &[&str]) {
         for helper in helpers {
             self.frozen.insert((*helper).to_owned());
             self.start(helper);
@@ -290,7 +290,7 @@ impl TestCluster {
         self.settle_without_fingerprints(helpers);
     }
 
-    fn settle_without_fingerprints(&mut self, helpers: &[&str]) {
+    pub(super) fn settle_without_fingerprints(&mut self, helpers: &[&str]) {
         for _ in 0..20 {
             self.wait(Duration::from_millis(50));
             for helper in helpers {

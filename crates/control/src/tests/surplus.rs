@@ -7,6 +7,7 @@ use store_api::{
 
 use super::*;
 use crate::commands::NodeCommand;
+use crate::signal::Signal;
 
 impl TestCluster {
     /// Creates a cluster with one stripe in a store. `nodes` lists the nodes that hold each block: first its
@@ -81,6 +82,29 @@ fn a_copy_without_a_recorded_digest_is_removed_only_after_a_parity_check_of_the_
     assert_eq!(cluster.discards(&record), BTreeSet::from([("h5".to_owned(), 3)]));
 }
 
+/// A read checks no parity, and the check of another job covers only some of the blocks.
+#[test]
+fn a_job_during_the_parity_check_of_a_copy_does_not_void_the_check() {
+    let (mut cluster, mut record) = TestCluster::over_store(true, &[&[1], &[2], &[3], &[4, 5]]);
+    record.blocks.iter_mut().for_each(|block| block.digest = None);
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(record.clone(), false)]));
+    cluster.frozen.insert("h1".to_owned());
+    cluster.wait(Duration::from_secs(10));
+    cluster.read(9, &record.id.0, 1, &[]);
+    cluster.closed(9).unwrap().unwrap();
+    let read = [(BlockIndex(0), 1), (BlockIndex(1), 2), (BlockIndex(2), 3)];
+    let node = |number: u32| cluster.nodes[&format!("h{number}")].node.unwrap();
+    let read = read.into_iter().map(|(index, number)| (index, node(number))).collect();
+    let core = cluster.core();
+    core.out.tell(Signal::ParityHeld { stripe: record.id.clone(), read });
+    core.route();
+    assert_eq!(cluster.discards(&record), BTreeSet::new());
+    cluster.frozen.clear();
+    cluster.play();
+    assert_eq!(cluster.discards(&record), BTreeSet::from([("h5".to_owned(), 3)]));
+    assert_eq!(cluster.node("h2").fingerprinted, 1, "the stripe was read once");
+}
+
 #[test]
 fn a_corrupt_block_that_was_replaced_on_disk_is_put_into_service_again() {
     let (mut cluster, mut record) = TestCluster::over_store(true, &[&[1], &[2], &[3], &[4]]);
@@ -138,7 +162,7 @@ fn spare_room_agrees_with_placement() {
 impl TestCluster {
     /// Creates a stripe whose first block was rebuilt while its helper was down. The helper is back, and the
     /// helper of the rebuilt block does not answer. Returns the names of the old and the new helper.
-    fn with_a_copy() -> (Self, FileLayout, [String; 2]) {
+    pub(super) fn with_a_copy() -> (Self, FileLayout, [String; 2]) {
         let mut cluster = Self::new(7);
         let file = cluster.put("f", 1);
         let before = home(&file, 0);

@@ -20,6 +20,7 @@ use crate::nodes::Nodes;
 use crate::out::Out;
 use crate::signal::Signal;
 use crate::stripes::indices::indices_of;
+use crate::stripes::state::copy_search::CopySearch;
 use crate::stripes::state::unadopted::Unadopted;
 
 /// The differences between a connected helper's blocks and the catalog.
@@ -52,6 +53,8 @@ pub(crate) struct Inventory {
     pub unadopted: Unadopted,
     /// Stripes of which a found copy is being recorded.
     pub adopting: BTreeSet<StripeId>,
+    /// The search for spare copies of lost blocks.
+    pub search: CopySearch,
 }
 
 /// A helper that returned without most of its blocks.

@@ -4,6 +4,7 @@
 pub(crate) mod codes;
 pub(crate) mod condemned;
 pub(crate) mod contradictions;
+pub(crate) mod copy_search;
 pub(crate) mod described;
 pub(crate) mod holdings;
 pub(crate) mod made_lately;

@@ -86,10 +86,17 @@ pub(super) struct CatalogDatabase {
     pub(super) marks: Marks,
     /// The answers of a transaction that failed but may be durable.
     pub(super) in_doubt: Option<Vec<Done>>,
-    /// The open transaction, while a group of writes is carried out.
-    group: Option<WriteTransaction>,
+    /// The group of writes that is being carried out.
+    group: Option<Group>,
     /// Changes that the caller has not collected yet.
     told: Vec<StoreChange>,
+}
+
+/// Writes that share a transaction.
+struct Group {
+    transaction: WriteTransaction,
+    /// Whether any of them has set or removed a record.
+    wrote: bool,
 }
 
 impl CatalogDatabase {
@@ -115,9 +122,9 @@ impl CatalogDatabase {
         work: impl FnOnce(&Change<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mark = self.marks.next();
-        let (result, told) = guard(&self.path, || {
+        let (result, changed) = guard(&self.path, || {
             let change = match &self.group {
-                Some(group) => Change::shared(group, &self.path),
+                Some(group) => Change::shared(&group.transaction, &self.path),
                 None => Change::of(self.writable()?, &self.path)?,
             };
             let result = work(&change)?; // An error drops `change`, which aborts a new transaction.
@@ -126,10 +133,11 @@ impl CatalogDatabase {
             }
             Ok::<_, E>((result, change.commit()?))
         })?;
-        if self.group.is_none() {
-            self.marks.committed(mark);
+        match &mut self.group {
+            Some(group) => group.wrote |= changed.wrote,
+            None => self.marks.committed(mark),
         }
-        self.told.extend(told);
+        self.told.extend(changed.told);
         Ok(result)
     }
 
@@ -139,7 +147,7 @@ impl CatalogDatabase {
         work: impl FnOnce(&View<'_>) -> Result<T, CatalogError>,
     ) -> Result<T, CatalogError> {
         guard(&self.path, || match &self.group {
-            Some(group) => work(&View::changing(group, &self.path)),
+            Some(group) => work(&View::changing(&group.transaction, &self.path)),
             None => work(&View::of(self.engine.database()?, &self.path)?),
         })
     }
@@ -151,7 +159,8 @@ impl CatalogDatabase {
 
     /// Opens the transaction of a group of writes.
     pub(super) fn begin_group(&mut self) -> Result<(), CatalogError> {
-        self.group = Some(guard(&self.path, || begin(self.writable()?, &self.path))?);
+        let transaction = guard(&self.path, || begin(self.writable()?, &self.path))?;
+        self.group = Some(Group { transaction, wrote: false });
         Ok(())
     }
 
@@ -166,14 +175,18 @@ impl CatalogDatabase {
         self.group = None;
     }
 
-    /// Commits the transaction of the group, whose writes have these answers.
+    /// Commits the transaction of the group, whose writes have these answers. A transaction that has set or removed no
+    /// record is dropped.
     pub(super) fn commit_group(&mut self, done: Vec<Done>) -> Result<Vec<Done>, CatalogError> {
         self.told.clear();
-        let group = self.group.take().expect("the group was opened before");
+        let Group { transaction, wrote } = self.group.take().expect("the group was opened before");
+        if !wrote {
+            return Ok(done);
+        }
         let (path, mark) = (&self.path, self.marks.next());
         let committed = guard(path, || {
-            Change::shared(&group, path).put(META, MARK, &mark)?;
-            group.commit().map_err(|error| fault(path, error))
+            Change::shared(&transaction, path).put(META, MARK, &mark)?;
+            transaction.commit().map_err(|error| fault(path, error))
         });
         match committed {
             Ok(()) => {

@@ -84,10 +84,6 @@ impl DirCatalog {
             self.database.drop_group();
             return tried;
         };
-        if done.iter().all(|done| done.changes.is_empty() && done.value == Answer::Nothing) {
-            self.database.drop_group(); // Nothing has changed.
-            return Tried::Done(done);
-        }
         match self.database.commit_group(done) {
             Ok(done) => Tried::Done(done),
             Err(error) => Tried::Failed(error.into()),
@@ -162,9 +158,6 @@ impl DirCatalog {
             RecordWrite::Discarded(node, block) => self.discarded(*node, block)?,
             RecordWrite::Disclaim(blocks) => self.disclaim(blocks)?,
         }
-        Ok(match write {
-            RecordWrite::Put(..) | RecordWrite::Remove(_) => Answer::Recorded,
-            _ => Answer::Nothing,
-        })
+        Ok(Answer::Nothing)
     }
 }

@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 use super::DirCatalog;
 use super::engine::Marks;
+use super::puts::{LAST_BEGUN, unix_ms};
+use super::tables::META;
 
 const CLUSTER: &str = "cluster-1";
 
@@ -110,6 +112,38 @@ fn a_deposed_coordinator_is_fenced() {
     let mut catalog = DirCatalog::open(folder.path().join("catalog.redb"), CLUSTER).unwrap();
     assert!(catalog.carry_out(old, &[put])[0].is_err());
     assert!(catalog.begin_term().unwrap() > new);
+}
+
+/// The catalog reports no change of this time, because the coordinator needs none.
+#[test]
+fn the_time_after_which_later_puts_begin_is_durable() {
+    let (folder, mut catalog, term) = catalog();
+    let time = unix_ms() + 3_600_000;
+    let done = catalog.carry_out(term, &[Write::Files(FileWrite::BeginAfter(time))]);
+    assert_eq!(done, [Ok(Done::default())]);
+    drop(catalog);
+    let catalog = DirCatalog::open(folder.path().join("catalog.redb"), CLUSTER).unwrap();
+    assert_eq!(catalog.look(|view| view.get::<_, u64>(META, LAST_BEGUN)).unwrap(), Some(time));
+}
+
+/// A commit costs an fsync.
+#[test]
+fn only_a_group_that_changes_a_record_is_committed() {
+    let (_folder, mut catalog, term) = catalog();
+    let mark = |catalog: &DirCatalog| catalog.database.mark_found().unwrap();
+    let before = mark(&catalog);
+    let idle = [
+        Write::Records(RecordWrite::Remove("repair/1".into())),
+        Write::Records(RecordWrite::Discarded(NodeId(1), BlockId("1.0".into()))),
+        Write::Files(FileWrite::BeginAfter(0)),
+        Write::Stripes(StripeWrite::Inspect),
+    ];
+    assert!(catalog.carry_out(term, &idle).iter().all(Result::is_ok));
+    assert_eq!(mark(&catalog), before);
+    let mut writes = idle.to_vec();
+    writes.push(Write::Records(RecordWrite::Put("repair/1".into(), json!(1))));
+    assert!(catalog.carry_out(term, &writes).iter().all(Result::is_ok));
+    assert!(mark(&catalog) > before);
 }
 
 fn write() -> impl Strategy<Value = Write> {

@@ -195,7 +195,10 @@ pub(super) fn begin_after(catalog: &mut DirCatalog, begun_unix_ms: u64) -> Resul
     let begun = bounded(begun_unix_ms, (catalog.clock)());
     catalog.change(|change| {
         let last: u64 = change.get(META, LAST_BEGUN)?.unwrap_or_default();
-        change.put(META, LAST_BEGUN, &last.max(begun))
+        if begun > last {
+            change.put(META, LAST_BEGUN, &begun)?;
+        }
+        Ok(())
     })
 }
 

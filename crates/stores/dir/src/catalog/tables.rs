@@ -3,7 +3,7 @@
 //! Each value is preceded by the CRC32C of the table's name, the key and the value. redb verifies page
 //! checksums only on request, not on reads, and a record with flipped bits may still be valid JSON.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
 use std::ops::RangeBounds;
@@ -260,6 +260,16 @@ pub(super) struct Change<'c> {
     path: &'c Path,
     /// The changes so far, in order.
     told: RefCell<Vec<StoreChange>>,
+    /// Whether any record was set or removed. Not every record is reported as a change.
+    wrote: Cell<bool>,
+}
+
+/// The effects of a [`Change`].
+pub(super) struct Changed {
+    /// The reported changes, in order.
+    pub(super) told: Vec<StoreChange>,
+    /// Whether any record was set or removed.
+    pub(super) wrote: bool,
 }
 
 /// A transaction for one change, or one that many changes share.
@@ -280,25 +290,30 @@ pub(super) fn begin(database: &Database, path: &Path) -> Result<WriteTransaction
 impl<'c> Change<'c> {
     pub(super) fn of(database: &Database, path: &'c Path) -> Result<Self, CatalogError> {
         let transaction = Open::Own(Box::new(begin(database, path)?));
-        Ok(Self { transaction, path, told: RefCell::default() })
+        Ok(Self { transaction, path, told: RefCell::default(), wrote: Cell::default() })
     }
 
     /// Returns a change in a transaction that the caller commits.
     pub(super) fn shared(transaction: &'c WriteTransaction, path: &'c Path) -> Self {
-        Self { transaction: Open::Shared(transaction), path, told: RefCell::default() }
+        Self {
+            transaction: Open::Shared(transaction),
+            path,
+            told: RefCell::default(),
+            wrote: Cell::default(),
+        }
     }
 
-    /// Adds a change to the list that [`commit`](Self::commit) returns.
+    /// Adds a change to those that [`commit`](Self::commit) reports.
     pub(super) fn tell(&self, change: StoreChange) {
         self.told.borrow_mut().push(change);
     }
 
-    /// Commits the transaction; a shared transaction is left to the caller. Returns the reported changes.
-    pub(super) fn commit(self) -> Result<Vec<StoreChange>, CatalogError> {
+    /// Commits the transaction; a shared transaction is left to the caller.
+    pub(super) fn commit(self) -> Result<Changed, CatalogError> {
         if let Open::Own(transaction) = self.transaction {
             transaction.commit().map_err(|error| fault(self.path, error))?;
         }
-        Ok(self.told.into_inner())
+        Ok(Changed { told: self.told.into_inner(), wrote: self.wrote.get() })
     }
 
     pub(super) fn get<K: Key + 'static, T: DeserializeOwned>(
@@ -334,6 +349,7 @@ impl<'c> Change<'c> {
     ) -> Result<(), CatalogError> {
         let bytes = encode::<K>(table.name(), &key, value);
         self.open(table)?.insert(key, bytes.as_slice()).map_err(|error| fault(self.path, error))?;
+        self.wrote.set(true);
         Ok(())
     }
 
@@ -344,6 +360,7 @@ impl<'c> Change<'c> {
         key: K::SelfType<'_>,
     ) -> Result<bool, CatalogError> {
         let removed = self.open(table)?.remove(key).map_err(|error| fault(self.path, error))?.is_some();
+        self.wrote.set(self.wrote.get() || removed);
         Ok(removed)
     }
 
