@@ -62,9 +62,7 @@ impl Encodings {
                 None => self.by_codec.get(&found.codec.name)?,
             };
             let modified_ms = *times.get(unit.path.as_str())?;
-            // Parity of another codec remains from a former policy.
-            let is_own = found.codec.name == encoding.codec.name;
-            let urgency = urgency(unit, &times).filter(|_| is_own && covers(&unit.path))?;
+            let urgency = urgency(unit, &times).filter(|_| covers(&unit.path))?;
             let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
             let stray = unit.stray().map(str::to_owned);
             Some(Task { path, bytes: unit.bytes, modified_ms, urgency, encoding, stray })
