@@ -222,16 +222,30 @@ impl Facts {
             .collect()
     }
 
-    /// Returns the lowest replication of the source's files.
-    pub(crate) fn least_replication(&self) -> u16 {
-        self.files().map(|file| file.replication).min().unwrap_or(0)
+    /// Whether the replication of a file can be set. HDFS refuses this for the files of a folder that it erasure-codes itself.
+    fn is_replicated(&self, file: &File) -> bool {
+        file.storing != Storing::Striped || self.parts.is_empty()
     }
 
-    /// Returns the files with a lower replication than this. That of files that HDFS itself erasure-codes cannot be set.
+    /// Returns the source's files whose replication can be set.
+    fn replicated(&self) -> impl Iterator<Item = &File> {
+        self.files().filter(move |file| self.is_replicated(file))
+    }
+
+    /// Returns the lowest replication of the source's files.
+    pub(crate) fn least_replication(&self) -> u16 {
+        self.replicated().map(|file| file.replication).min().unwrap_or(0)
+    }
+
+    /// Returns the files with a lower replication than this.
     pub fn below(&self, replication: u16) -> Vec<&File> {
-        let can_have = |file: &&File| file.storing != Storing::Striped || self.parts.is_empty();
-        let files = self.files().chain(&self.small).filter(can_have);
-        files.filter(|file| file.replication < replication).collect()
+        let small = self.small.iter().filter(|file| self.is_replicated(file));
+        self.replicated().chain(small).filter(|file| file.replication < replication).collect()
+    }
+
+    /// Returns the source's files with a higher replication than this.
+    pub fn above(&self, replication: u16) -> Vec<&File> {
+        self.replicated().filter(|file| file.replication > replication).collect()
     }
 
     /// Returns a term above those of all drafts.

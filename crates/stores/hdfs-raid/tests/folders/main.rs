@@ -413,8 +413,24 @@ fn a_file_that_hdfs_erasure_codes_is_not_raised() {
     listing.files.push(File { storing: Storing::Striped, ..file("/d/new", 30, &[50_000], 1) });
     listing.files[0].replication = 3;
     let facts = FactFinder::new(&listing).facts(&codec(), Some(&policies().policies()[0]), "/d", NOW_MS);
-    let low: Vec<&str> = facts.below(3).iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(low, ["/d/b", "/d/c", "/d/e"]);
+    let paths = |files: Vec<&File>| files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
+    assert_eq!(paths(facts.below(3)), ["/d/b", "/d/c", "/d/e"]);
+    assert_eq!(
+        (paths(facts.above(0)), paths(facts.above(1))),
+        (["/d/a", "/d/b", "/d/c", "/d/e"].map(str::to_owned).to_vec(), vec!["/d/a".to_owned()],)
+    );
+}
+
+/// HDFS lists such a file with replication 1, whatever is asked for.
+#[test]
+fn a_folder_with_a_file_that_hdfs_erasure_codes_reaches_its_replication() {
+    let mut listing = encoded(sources(2));
+    listing.files.push(File { storing: Storing::Striped, ..file("/d/new", 30, &[], 1) });
+    listing.files.last_mut().expect("a file").bytes = 50_000;
+    let goal = Goal::Encoded { replication: 2, parity_replication: 1 };
+    let steps = steps(&listing, "/d", goal);
+    assert!(!steps.contains(&"set the replication of /d to 2".to_owned()), "{steps:#?}");
+    assert_eq!(steps.last().map(String::as_str), Some("encoded"), "{steps:#?}");
 }
 
 #[test]

@@ -203,7 +203,7 @@ fn replicate(facts: &Facts, path: &str, replication: u16, until_ms: u64) -> Resu
     let is_source = facts.source.as_ref().is_some_and(|source| source.file.path == path);
     let low = facts.below(replication);
     let files: Vec<&File> = match is_source {
-        true if low.is_empty() => facts.files().filter(|file| file.replication > replication).collect(),
+        true if low.is_empty() => facts.above(replication),
         true => low,
         false => found(facts, path).into_iter().collect(),
     };
