@@ -41,6 +41,9 @@ pub async fn steps(
 ) -> Result<Answer, Failure> {
     let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
     let namenode = RaidNameNode::of(cluster)?;
+    if direction == Direction::Encode {
+        raid::check_codecs(cluster, &policies)?;
+    }
     let mut listing = namenode.listing(&args.plan.path, &policies).await?;
     let units = hdfs_raid::survey(&listing, &policies, now_ms).units;
     let marks = namenode.marks(&marked(&units, &listing, &policies, direction)).await?;

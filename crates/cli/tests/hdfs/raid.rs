@@ -310,7 +310,7 @@ fn assert_mended(world: &mut World, mend: &Mend, groups: usize, parity: &[u8]) {
 /// The calls for a file are listed: an unfinished encoding of other contents is deleted first. Attributes of
 /// files are read.
 pub fn a_forecast(world: &mut World) {
-    let mend = mend::attach(world, &["--dry-run"], true);
+    let mend = mend::attach(world, &["--raid", "--dry-run"], true);
     world.cluster.console().run(&["dfs", "-mkdir", "-p", "/foretold"]);
     world.put("/foretold/large", 10 * BLOCK as usize);
     world.cluster.console().run(&["dfs", "-mkdir", "-p", "/tmp/raidrs/foretold/large/.mend-1-1-6"]);

@@ -21,7 +21,7 @@ use hdfs_raid::{
 };
 
 use crate::attach::Said;
-use crate::kind::{config, settings};
+use crate::kind::{codecs, config, settings};
 use crate::listing::{decoded, number, path};
 use crate::{
     AskError, Attribute, DataNode, Edit, Hdfs, Listing, NameNode, NameNodeSettings, Progress, Service,
@@ -30,10 +30,19 @@ use crate::{
 
 pub use by_helpers::HelperParity;
 pub use changes::RaidFile;
+use choosing::check_followed;
 pub use driving::{Deeds, Driver, Errand, Outcome, Pace, ParityMaker, Pending, Unpaced, drive_all, term};
 
 /// The most files or inodes in one query.
 const AT_ONCE: usize = 256;
+
+/// Checks that the coordinator repairs files of all codecs of these policies, according to `[store.raid]` of `mend.toml`.
+///
+/// # Errors
+/// [`KindError`].
+pub fn check_codecs(cluster: &Cluster, policies: &Policies) -> Result<(), KindError> {
+    check_followed(policies, &codecs(config(cluster)?.raid)?).map_err(KindError::new)
+}
 
 /// The NameNode of a cluster that is attached to HDFS. Only HDFS's superuser sees all files and folders.
 /// Clones share the JVM.

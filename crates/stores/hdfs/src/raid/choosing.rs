@@ -118,11 +118,20 @@ pub(crate) fn not_renamed(tasks: Vec<Task>, listing: &Listing) -> (Vec<Task>, bo
     (certain, is_less)
 }
 
-/// Returns the first policy whose codec the coordinator does not follow, with the codec. It would not repair the files.
-pub(crate) fn unfollowed<'a>(policies: &'a Policies, followed: &[Codec]) -> Option<(&'a str, &'a str)> {
+/// Checks that the coordinator follows the codecs of all policies. It would not repair files of other codecs. `followed` is
+/// empty without `[store.raid]` in `mend.toml`.
+///
+/// # Errors
+/// A text for operators that names the first policy with another codec.
+pub(crate) fn check_followed(policies: &Policies, followed: &[Codec]) -> Result<(), String> {
     let mut pairs = policies.policies().iter().map(|policy| (policy, policies.codec_of(policy)));
-    let found = pairs.find(|(_, codec)| !followed.contains(codec));
-    found.map(|(policy, codec)| (policy.name.as_str(), codec.name.as_str()))
+    let Some((policy, codec)) = pairs.find(|(_, codec)| !followed.contains(codec)) else { return Ok(()) };
+    let next = match followed.is_empty() {
+        true => "add [store.raid] to mend.toml on all machines, and restart coordinator and helpers",
+        false => "add the same codec as [[store.raid.codec]] to mend.toml, and restart the coordinator",
+    };
+    let (policy, codec) = (&policy.name, &codec.name);
+    Err(format!("policy {policy} uses codec {codec}, and files with it would not be repaired: {next}"))
 }
 
 #[cfg(test)]
@@ -279,7 +288,9 @@ mod tests {
     #[test]
     fn codecs_that_are_not_followed_are_found() {
         let policies = Policies::parse(POLICIES).expect("policies");
-        assert_eq!(unfollowed(&policies, &Codec::hdfs_raid()), None);
-        assert_eq!(unfollowed(&policies, &[]), Some(("p", "xor")));
+        assert_eq!(check_followed(&policies, &Codec::hdfs_raid()), Ok(()));
+        let told = |followed: &[Codec]| check_followed(&policies, followed).expect_err("it is not followed");
+        assert!(told(&[]).starts_with("policy p uses codec xor") && told(&[]).contains("add [store.raid] "));
+        assert!(told(&Codec::hdfs_raid()[..1]).contains("[[store.raid.codec]]"));
     }
 }
