@@ -114,7 +114,7 @@ fn needs_attention(unit: &Unit, direction: Direction) -> bool {
     let has_parity = unit.protection.is_some();
     match (direction, &unit.state) {
         (Direction::Undo, _) => has_parity,
-        (Direction::Encode, State::Excluded(Exclusion::Nodes(_))) => true,
+        (Direction::Encode, State::Excluded(Exclusion::Nodes(_)) | State::Unrepairable(_)) => true,
         (Direction::Encode, State::Excluded(Exclusion::Lost { .. })) => unit.policy.is_some(),
         (Direction::Encode, _) if unit.held == Some(Exclusion::Trash) => false,
         (Direction::Encode, _) => has_parity && health.single + health.unprotected + health.unrecoverable > 0,

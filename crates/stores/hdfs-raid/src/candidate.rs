@@ -49,6 +49,9 @@ pub fn candidate<'a>(
     if let State::Excluded(why) = &unit.state {
         return Err(why.to_string());
     }
+    if let (Direction::Encode, State::Unrepairable(_)) = (direction, &unit.state) {
+        return Err(unit.state.reason().unwrap_or_default());
+    }
     // Another version of Mend knows what the note means.
     if let State::Stale(StaleParity::UnknownNote) = &unit.state {
         return Err(StaleParity::UnknownNote.to_string());

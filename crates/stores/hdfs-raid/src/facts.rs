@@ -13,7 +13,7 @@ use crate::stray::Strays;
 use crate::survey::{Source, check_source, load_of};
 use crate::{
     Cluster, Codec, Exclusion, File, Folder, Layout, Listing, Load, Marks, Members, Node, NodeIndex,
-    RaidPolicy, Scope, Storing, parity_path, source_of,
+    RaidPolicy, Scope, Storing, StripeCodes, parity_path, source_of,
 };
 
 /// The names of folders with parity that is being made.
@@ -105,6 +105,7 @@ pub struct FactFinder<'a> {
     files: BTreeMap<&'a str, &'a File>,
     folders: BTreeMap<&'a str, &'a Folder>,
     strays: Strays<'a>,
+    codes: StripeCodes,
 }
 
 impl DraftName {
@@ -260,7 +261,7 @@ impl<'a> FactFinder<'a> {
     pub fn new(listing: &'a Listing) -> Self {
         let files = listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
         let folders = listing.folders.iter().map(|folder| (folder.path.as_str(), folder)).collect();
-        Self { listing, files, folders, strays: Strays::of(listing) }
+        Self { listing, files, folders, strays: Strays::of(listing), codes: StripeCodes::default() }
     }
 
     /// Returns the paths of the existing files and folders whose attributes are among the facts about a path.
@@ -369,7 +370,7 @@ impl<'a> FactFinder<'a> {
         if codec.scope == Scope::File {
             check_file(self.listing, source)?;
             let layout = Layout::of_file(source, codec)?;
-            return check_source(&Source::of_file(source, layout), policy, codec, now_ms);
+            return check_source(&Source::of_file(source, layout), policy, codec, &self.codes, now_ms);
         }
         let path = source.path.as_str();
         if self.folders.keys().any(|folder| *folder != "/" && parent(folder) == path) {
@@ -381,7 +382,7 @@ impl<'a> FactFinder<'a> {
         }
         let (folder, files) = (self.folders[path], parts.iter().collect::<Vec<&File>>());
         let layout = Layout::of_folder(&files, None, codec)?;
-        check_source(&Source::of_folder(folder, files, layout), policy, codec, now_ms)
+        check_source(&Source::of_folder(folder, files, layout), policy, codec, &self.codes, now_ms)
     }
 
     /// Returns the folders with parity that is being made for a path.

@@ -166,7 +166,7 @@ impl<'a> Surveyor<'a> {
     /// Returns the number of lost blocks in a changed folder that its former parity suffices to rebuild.
     pub(super) fn still_protected(&self, source: &Source<'a>, parity: &File, codec: &Codec) -> usize {
         let Some(found) = self.changed(source, parity, codec) else { return 0 };
-        let code = &self.codes[codec.name.as_str()].code;
+        let built = &self.codes[codec.name.as_str()];
         let stripes =
             found.places.chunks(codec.data_blocks()).zip(parity.blocks.chunks(codec.parity_blocks()));
         let protected = stripes.map(|(places, parity)| {
@@ -179,8 +179,8 @@ impl<'a> Surveyor<'a> {
             let lost = data.iter().flatten().filter(|block| block.replicas.is_empty()).count();
             let gone: Vec<usize> = (0..data.len()).filter(|&at| data[at].is_none()).collect();
             // Repairs need the code without the blocks that are gone. Codes with sub-blocks have none.
-            let is_repairable = || codec.punctured(data.len(), &gone).is_ok();
-            let is_decodable = || health::is_decodable(code.as_ref(), data.len(), &holders);
+            let is_repairable = || built.check(data.iter().flatten().copied(), data.len(), &gone).is_ok();
+            let is_decodable = || health::is_decodable(built.code.as_ref(), data.len(), &holders);
             if lost > 0 && is_decodable() && is_repairable() { lost } else { 0 }
         });
         protected.sum()

@@ -86,8 +86,8 @@ fn urgency(unit: &Unit, times: &BTreeMap<&str, u64>) -> Option<Urgency> {
     match &unit.state {
         State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => Some(Urgency::Unsafe),
         State::Stale(_) => Some(Urgency::Changed),
-        // The blocks of a damaged file are repaired first.
-        State::Damaged(_) | State::Excluded(_) => None,
+        // The blocks of a damaged file are repaired first. Operators decide about files that cannot be repaired.
+        State::Damaged(_) | State::Unrepairable(_) | State::Excluded(_) => None,
         State::NotLowered => Some(Urgency::Unfinished),
         _ if is_unfinished(unit, times) => Some(Urgency::Unfinished),
         State::Misplaced(_) => Some(Urgency::Misplaced),
