@@ -105,9 +105,16 @@ impl Findings {
             (health.incomplete() - health.unrecoverable, "degraded stripe", "degraded stripes"),
             (health.crowded_nodes + health.crowded_racks, "misplaced stripe", "misplaced stripes"),
             (
-                files(|state| matches!(state, State::Stale(why) if *why != StaleParity::Elsewhere)),
+                files(
+                    |state| matches!(state, State::Stale(why) if *why != StaleParity::Elsewhere && !why.is_unchecked()),
+                ),
                 "file with stale parity",
                 "files with stale parity",
+            ),
+            (
+                files(|state| matches!(state, State::Stale(why) if why.is_unchecked())),
+                "file with parity that Mend has not checked",
+                "files with parity that Mend has not checked",
             ),
             (
                 files(|state| matches!(state, State::Unrepairable(_))),

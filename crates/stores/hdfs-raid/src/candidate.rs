@@ -77,6 +77,9 @@ pub fn candidate<'a>(
 fn without_policy(unit: &Unit) -> String {
     let codec = unit.codec.as_deref().unwrap_or_default();
     match &unit.state {
+        State::Stale(why) if why.is_unchecked() => {
+            format!("Mend has not checked its parity, and no policy of codec {codec} covers it: write one")
+        }
         State::Stale(_) => {
             format!("its parity is stale, and no policy of codec {codec} covers it: undo its encoding")
         }

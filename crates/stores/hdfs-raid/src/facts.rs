@@ -7,7 +7,6 @@ use std::ops::Range;
 
 use crate::folder::{FolderParity, LEAST_BYTES, joined, parts};
 use crate::listing::parent;
-use crate::parity::Evidence;
 use crate::policy::{check_file, snapshots_above};
 use crate::stray::Strays;
 use crate::survey::{Source, check_source, load_of};
@@ -334,7 +333,7 @@ impl<'a> FactFinder<'a> {
         self.strays.noted(folder.inode).find(|parity| {
             let is_elsewhere = parity.path != own && source_of(&codec.parity_root, &parity.path).is_some();
             let found = FolderParity::of(self.listing, folder, files.clone(), parity, codec);
-            is_elsewhere && found.is_ok_and(|it| it.evidence == Evidence::Note && it.protects_some())
+            is_elsewhere && found.is_ok_and(|it| it.protects_some())
         })
     }
 

@@ -1,7 +1,7 @@
 //! Parity files: their names and metadata, and the test of whether they belong to their source.
 
 use crate::survey::Source;
-use crate::{Codec, File, Fingerprint, Layout, Note, Storing};
+use crate::{Codec, File, Fingerprint, Layout, Note, Scope, Storing};
 
 /// The name and metadata of a parity file.
 ///
@@ -52,6 +52,12 @@ pub enum StaleParity {
          parity may be of other contents"
     )]
     Older,
+    /// HDFS-RAID has made the parity of a folder. It recorded nowhere which of the folder's files it left out because they
+    /// were small, so with a wrong guess, a repair could rebuild wrong bytes.
+    #[error(
+        "Mend has not checked this parity of a folder by HDFS-RAID: run `mend raid encode` with a policy for the folder"
+    )]
+    Unchecked,
     /// The parity belongs to another file, which was renamed.
     #[error("the parity file belongs to the file with inode {inode}, which was renamed")]
     Foreign {
@@ -86,6 +92,13 @@ pub enum StaleParity {
     /// The parity file is being written, or is not replicated.
     #[error("the parity file is being written, or HDFS encrypts or erasure-codes it")]
     Unusable,
+}
+
+impl StaleParity {
+    /// Whether the parity may be right, but nothing is rebuilt from it before Mend has compared it with the data.
+    pub fn is_unchecked(&self) -> bool {
+        matches!(self, Self::Unchecked)
+    }
 }
 
 impl ParityFile {
@@ -146,7 +159,7 @@ pub(crate) enum Evidence {
 /// the same rules for readers.
 ///
 /// A note decides whatever the modification times are, because it names the blocks. Without one, HDFS-RAID's
-/// test applies, and the parity has to be newer than all blocks of the source.
+/// test applies, and the parity has to be newer than all blocks of the source. That of a folder has to be checked besides.
 ///
 /// # Errors
 /// [`StaleParity`].
@@ -166,7 +179,11 @@ pub(crate) fn check_parity(
         Noted::Unknown => Err(StaleParity::UnknownNote),
         Noted::No => {
             check(source.modified_ms)?;
-            check_age(&source.files, parity).map(|()| Evidence::Metadata)
+            check_age(&source.files, parity)?;
+            match codec.scope {
+                Scope::File => Ok(Evidence::Metadata),
+                Scope::Folder => Err(StaleParity::Unchecked),
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ pub enum State {
     Unrepairable(Unrepairable),
     /// Blocks have no intact replica.
     Damaged(Damage),
-    /// There is a parity file, but it does not belong to the present contents.
+    /// There is a parity file, but it does not belong to the present contents, or has to be checked before it is used.
     Stale(StaleParity),
     /// There is no parity, and a policy requires it.
     ShouldEncode,
@@ -69,6 +69,7 @@ impl State {
             Self::Unrepairable(_) => "unrepairable",
             Self::Damaged(damage) if damage.is_readable() => "degraded",
             Self::Damaged(_) => "unreadable",
+            Self::Stale(why) if why.is_unchecked() => "unchecked-parity",
             Self::Stale(_) => "stale-parity",
             Self::ShouldEncode => "should-encode",
             Self::Excluded(why) => why.name(),

@@ -203,6 +203,7 @@ impl Work {
             Some(Ok(Evidence::Note)) => Standing::Touched,
             // The check compares the bytes, so older parity may turn out to be right.
             Some(Ok(Evidence::Metadata) | Err(StaleParity::Older)) => Standing::Unproven,
+            Some(Err(why)) if why.is_unchecked() => Standing::Unproven,
             Some(Err(_)) | None => Standing::Stale,
         }
     }

@@ -7,7 +7,6 @@ use crate::folder::{FolderParity, LEAST_BYTES, best_of_folders, folder_parities,
 use crate::health;
 use crate::listing::parent;
 use crate::members::block_at;
-use crate::parity::Evidence;
 use crate::{
     Block, Codec, Exclusion, File, Folder, Layout, Listing, Member, NodeIndex, ParityState, Policies,
     Protection, Scope, Unit, listing_order, parity_path, source_of,
@@ -71,8 +70,7 @@ impl<'a> Folders<'a> {
             }
             let parts = parts(self.files.get(folder.path.as_str())?.iter().copied());
             let found = FolderParity::of(listing, folder, parts, parity, codec).ok()?;
-            (found.evidence == Evidence::Note && found.protects_some())
-                .then_some((folder.path.as_str(), (codec, parity)))
+            found.protects_some().then_some((folder.path.as_str(), (codec, parity)))
         };
         listing.files.iter().filter_map(stray).collect()
     }

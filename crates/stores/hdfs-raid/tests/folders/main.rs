@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    Block, Codec, DataNodes, End, Exclusion, FactFinder, File, Fingerprint, Folder, Goal, Listing, Mark,
-    Marks, Members, Next, Node, NodeIndex, Note, Notes, ParityState, Policies, RaidedStripe, Scope,
+    Block, Codec, DataNodes, End, Exclusion, FactFinder, File, Fingerprint, Folder, Goal, Inspector, Listing,
+    Mark, Marks, Members, Next, Node, NodeIndex, Note, Notes, ParityState, Policies, RaidedStripe, Scope,
     StaleParity, State, Storing, UnusableParity, Work, forecast, raided, survey,
 };
 use proptest::prelude::*;
@@ -242,7 +242,27 @@ fn parity_that_hdfs_raid_wrote_for_a_folder_is_checked_before_it_is_used() {
     listing.notes = Notes::default();
     let parity = listing.files.last_mut().expect("parity");
     parity.blocks.iter_mut().for_each(|block| block.stamp += 5000);
-    assert_eq!(protected(&listing), (vec![], Some(UnusableParity::Unchecked)));
+    let unchecked = UnusableParity::Stale(StaleParity::Unchecked);
+    assert_eq!(protected(&listing), (vec![], Some(unchecked)));
+    // A survey counts nothing as rebuilt that is not.
+    let found = unit(&listing, "/d");
+    assert_eq!((found.state.name(), found.health.single), ("unchecked-parity", 4));
+    assert_eq!(found.protection.expect("parity").state.name(), "unchecked");
+    let mut lost = listing.clone();
+    lost.files[0].blocks[0].replicas.clear();
+    let found = unit(&lost, "/d");
+    assert_eq!((found.state.name(), found.health.unprotected), ("unreadable", 1));
+    assert!(Inspector::new(&lost, &policies()).stripes(&unit(&lost, "/d")).is_empty());
+    // It is checked, and gets a record and a note.
+    let steps = steps(&listing, "/d", ENCODED);
+    assert_eq!(
+        steps[..2],
+        [
+            "record the blocks of the folder on /p/d",
+            "read the parity back and check it against the data (1 file)"
+        ]
+    );
+    assert_eq!(steps.last().map(String::as_str), Some("encoded"), "{steps:#?}");
     let mut touched = listing.clone();
     touched.folders[1].modified_ms = 2000;
     let why = StaleParity::Modified { source_ms: 2000, parity_ms: 1000 };

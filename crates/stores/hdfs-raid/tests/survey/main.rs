@@ -233,7 +233,9 @@ fn files_of_a_folder_are_encoded_together() {
     let parity = file("/dir-raid/small/d", 1, 1, 19);
     let lowered = |path, blocks, from| file(path, blocks, 1, from);
     let raided = vec![lowered("/small/d/b", 2, 3), lowered("/small/d/a", 3, 0), parity];
-    assert_eq!(unit(&surveyed(&listing(raided)), "/small/d").state, State::Raided);
+    // Mend has not checked the parity.
+    let unchecked = State::Stale(StaleParity::Unchecked);
+    assert_eq!(unit(&surveyed(&listing(raided)), "/small/d").state, unchecked);
     let mut nested = files;
     nested.push(file("/small/d/sub/c", 5, 3, 0));
     let survey = surveyed(&listing(nested));
