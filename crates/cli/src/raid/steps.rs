@@ -123,7 +123,9 @@ fn needs_attention(unit: &Unit, direction: Direction) -> bool {
 
 /// Whether a file cannot be encoded for a reason that does not pass by itself.
 fn is_blocked(steps: &[Next]) -> bool {
-    let is_such = |end: &End| matches!(end, End::Occupied { .. } | End::Unfit(Exclusion::Nodes(_)));
+    let is_such = |end: &End| {
+        matches!(end, End::Occupied { .. } | End::Unclaimed { .. } | End::Unfit(Exclusion::Nodes(_)))
+    };
     matches!(steps.last(), Some(Next::End(end)) if is_such(end))
 }
 
@@ -348,6 +350,11 @@ other files:
         let replicas = || [0, 1, 2].map(NodeIndex).to_vec();
         stale.files[0].blocks.iter_mut().for_each(|block| block.replicas = replicas());
         assert!(!judged(&stale, &without, Direction::Encode).1);
+        // The parity may be that of a file that was renamed.
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let (has_work, needs_attention, reason) = judged(&stale, &policies, Direction::Encode);
+        assert_eq!((has_work, needs_attention), (false, true), "{reason}");
+        assert!(reason.starts_with("/raid/data/f has no note by Mend"), "{reason}");
         // An intact file is protected by its parity.
         assert!(!judged(&encoded(0), &without, Direction::Encode).1);
     }
@@ -357,7 +364,9 @@ other files:
     fn an_open_file_with_stale_parity_gets_its_replicas() {
         let policies = Policies::parse(POLICIES).expect("policies");
         let mut open = encoded(0);
+        note(&mut open);
         (open.files[0].modified_ms, open.files[0].is_open) = (9, true);
+        open.files[0].blocks[1].stamp = 2;
         let units = hdfs_raid::survey(&open, &policies, 1 << 40).units;
         let forecasts = forecasts(&units, &open, &policies, Direction::Encode, 1 << 40);
         let steps = forecasts[0].steps.as_ref().expect("steps");

@@ -27,6 +27,9 @@ impl Work {
         if let Some(end) = self.lost(facts, pair).filter(|_| self.former.is_none()) {
             return Next::End(end);
         }
+        if self.is_unclaimed(facts, pair.source, pair.parity) {
+            return self.leave(facts, pair, nodes);
+        }
         self.former = Some((pair.source.inode, pair.replication));
         let path = pair.parity.file.path.clone();
         if !pair.parity.marks.is_undone {
