@@ -217,7 +217,7 @@ fn file_facts(forecast: &Forecast<'_>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, Fingerprint, Folder, Marks, Node, NodeIndex, Note, Storing};
+    use hdfs_raid::{Block, File, Fingerprint, Folder, Marks, Node, NodeIndex, Note, Owner, Storing};
 
     use super::*;
     use crate::raid::doubles::encoded;
@@ -244,6 +244,7 @@ mod tests {
             block_bytes: 1 << 20,
             replication: 3,
             modified_ms: 1000,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: (0..2).map(block).collect(),

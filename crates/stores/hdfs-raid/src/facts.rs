@@ -403,7 +403,7 @@ impl<'a> FactFinder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Fingerprint, Note, Notes};
+    use crate::{Block, Fingerprint, Note, Notes, Owner};
 
     fn file(path: &str) -> File {
         File {
@@ -413,6 +413,7 @@ mod tests {
             block_bytes: 512,
             replication: 3,
             modified_ms: 2,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: Vec::new(),

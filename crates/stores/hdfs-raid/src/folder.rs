@@ -11,8 +11,8 @@ use crate::members::{block_at, in_order};
 use crate::parity::{Noted, check_parity};
 use crate::survey::Source;
 use crate::{
-    Codec, File, Fingerprint, Folder, Layout, LayoutError, Listing, Member, Members, Note, ParityFile, Scope,
-    StaleParity, Storing, UnusableParity, listing_order, source_of,
+    Codec, File, Fingerprint, Folder, Layout, LayoutError, Listing, Member, Members, Note, Owner, ParityFile,
+    Scope, StaleParity, Storing, UnusableParity, listing_order, source_of,
 };
 
 /// HDFS-RAID leaves out smaller files when it encodes a folder (`hdfs.raid.min.filesize`).
@@ -62,6 +62,8 @@ pub(crate) fn joined(folder: &Folder, files: &[&File], record: Option<&Members>)
         block_bytes: block_bytes_of(order.iter().map(|place| place.bytes)),
         replication: files.iter().map(|file| file.replication).max().unwrap_or(0),
         modified_ms: folder.modified_ms,
+        // The parity of a folder is checked, whoever owns it.
+        owner: Owner::Superuser,
         storing: files.iter().map(|file| file.storing).find(is_other).unwrap_or(Storing::Replicated),
         is_open: files.iter().any(|file| file.is_open),
         blocks: blocks.collect(),

@@ -66,7 +66,7 @@ pub use glob::{Glob, GlobError};
 pub use health::{Health, Inspector, StripeHealth};
 pub use layout::{Layout, LayoutError, Member};
 pub use listing::{
-    Block, File, Folder, Gaps, Listing, Node, NodeIndex, Omission, Renaming, Storing, is_within,
+    Block, File, Folder, Gaps, Listing, Node, NodeIndex, Omission, Owner, Renaming, Storing, is_within,
     listing_order,
 };
 pub use members::Members;

@@ -491,6 +491,7 @@ fn time<'a, D: Deserializer<'a>>(text: D) -> Result<Duration, D::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Owner;
 
     fn policies(text: &str) -> Policies {
         Policies::parse(text).expect("policies")
@@ -508,6 +509,7 @@ mod tests {
             block_bytes: 128 << 20,
             replication: 3,
             modified_ms: 1_000_000,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: Vec::new(),

@@ -191,7 +191,7 @@ impl<'a> RaidedSource<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fingerprint, Marks, Note, Storing};
+    use crate::{Fingerprint, Marks, Note, Owner, Storing};
 
     fn file(path: &str, first: i64, lengths: &[u64]) -> File {
         let block = |(number, &bytes)| Block { number, stamp: 1000, bytes, replicas: Vec::new() };
@@ -202,6 +202,7 @@ mod tests {
             block_bytes: 512,
             replication: 1,
             modified_ms: 7,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: (first..).zip(lengths).map(block).collect(),

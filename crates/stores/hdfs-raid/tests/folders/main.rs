@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
     Block, Codec, DataNodes, End, Exclusion, FactFinder, File, Fingerprint, Folder, Goal, Inspector, Listing,
-    Mark, Marks, Members, Next, Node, NodeIndex, Note, Notes, ParityState, Policies, RaidedStripe, Scope,
-    StaleParity, State, Storing, UnusableParity, Work, forecast, raided, survey,
+    Mark, Marks, Members, Next, Node, NodeIndex, Note, Notes, Owner, ParityState, Policies, RaidedStripe,
+    Scope, StaleParity, State, Storing, UnusableParity, Work, forecast, raided, survey,
 };
 use proptest::prelude::*;
 
@@ -52,6 +52,7 @@ fn file(path: &str, inode: u64, lengths: &[u64], replication: u16) -> File {
         block_bytes: BLOCK,
         replication,
         modified_ms: 1000,
+        owner: Owner::Superuser,
         storing: Storing::Replicated,
         is_open: false,
         blocks: lengths.iter().enumerate().map(block).collect(),

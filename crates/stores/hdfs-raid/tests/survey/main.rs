@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
     Block, Damage, Exclusion, FactFinder, File, Fingerprint, Folder, Listing, Marks, Node, NodeIndex, Note,
-    Notes, Policies, Seat, StaleParity, State, Storing, Survey, Unit, survey,
+    Notes, Owner, Policies, Seat, StaleParity, State, Storing, Survey, Unit, survey,
 };
 use proptest::prelude::*;
 
@@ -60,6 +60,7 @@ fn file(path: &str, blocks: u64, replication: u16, from: usize) -> File {
         block_bytes: BLOCK,
         replication,
         modified_ms: 1000,
+        owner: Owner::Superuser,
         storing: Storing::Replicated,
         is_open: false,
         blocks: (0..blocks).map(block).collect(),

@@ -315,7 +315,7 @@ pub(super) fn trouble(error: AskError) -> Trouble {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, MarkedFile, Marks, NodeIndex, Scope, Storing};
+    use hdfs_raid::{Block, MarkedFile, Marks, NodeIndex, Owner, Scope, Storing};
 
     use super::*;
 
@@ -334,6 +334,7 @@ mod tests {
             block_bytes: 512,
             replication: 3,
             modified_ms: 0,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: [(1, 512), (2, 512), (3, 76)].map(block).to_vec(),

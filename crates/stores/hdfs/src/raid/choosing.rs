@@ -136,7 +136,7 @@ pub(crate) fn check_followed(policies: &Policies, followed: &[Codec]) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, Fingerprint, Mark, Node, NodeIndex, Note, Storing};
+    use hdfs_raid::{Block, File, Fingerprint, Mark, Node, NodeIndex, Note, Owner, Storing};
 
     use super::*;
 
@@ -160,6 +160,7 @@ mod tests {
             block_bytes: 1 << 20,
             replication,
             modified_ms: inode,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks,

@@ -316,6 +316,8 @@ pub(super) fn homes(blocks: &[&Block]) -> Vec<(u8, NodeIndex)> {
 
 #[cfg(test)]
 mod tests {
+    use hdfs_raid::{Codec, Owner};
+
     use super::*;
 
     fn block(number: i64, stamp: u64, bytes: u64, nodes: &[usize]) -> Block {
@@ -331,6 +333,7 @@ mod tests {
             block_bytes: 512,
             replication: 1,
             modified_ms: 9,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks,

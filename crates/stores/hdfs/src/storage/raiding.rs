@@ -287,6 +287,7 @@ mod tests {
             block_bytes: 9,
             replication: 1,
             modified_ms: 0,
+            owner: hdfs_raid::Owner::Superuser,
             storing: hdfs_raid::Storing::Replicated,
             is_open: false,
             blocks,
