@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use codes::{BlockIndex, Code};
 
-use crate::survey::BuiltCode;
+use crate::stripe_codes::BuiltCode;
 use crate::{Block, Crowding, File, Judge, Layout, Listing, Member, NodeIndex, Policies, Scope, Unit};
 
 /// The missing blocks of a unit, and the stripes whose blocks stand too close together.

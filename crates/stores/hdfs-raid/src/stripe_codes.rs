@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use codes::CodeSpec;
+use codes::{Code, CodeSpec};
 
-use crate::{Block, Codec, ShortenError};
+use crate::{Block, Codec, Policies, ShortenError};
 
 /// Why Mend cannot repair a stripe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +25,15 @@ type Shape = (String, usize, Vec<usize>);
 /// The codes of stripes by their shapes, to compute each of them once. Codecs are told apart by their names.
 #[derive(Debug, Default)]
 pub struct StripeCodes(Mutex<BTreeMap<Shape, Result<Arc<CodeSpec>, ShortenError>>>);
+
+/// The code of a codec, the number of losses that it tolerates, and the codes of its stripes.
+#[derive(Debug)]
+pub(crate) struct BuiltCode {
+    codec: Codec,
+    pub(crate) code: Arc<dyn Code>,
+    pub(crate) tolerated: usize,
+    pub(crate) stripes: StripeCodes,
+}
 
 impl StripeCodes {
     /// Returns the code of a stripe that had `data` data blocks, of which those at the positions `gone` do not exist any more.
@@ -45,6 +54,37 @@ impl StripeCodes {
         let mut codes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let code = codes.entry((codec.name.clone(), data, gone.to_vec()));
         Ok(code.or_insert_with(|| codec.punctured(data, gone).map(Arc::new)).clone()?)
+    }
+}
+
+impl BuiltCode {
+    pub(crate) fn of(codec: &Codec) -> Self {
+        const CHECKED: &str = "the code was checked when it was parsed";
+        Self {
+            codec: codec.clone(),
+            code: codec.code.build().expect(CHECKED),
+            tolerated: codec.tolerates().expect(CHECKED),
+            stripes: StripeCodes::default(),
+        }
+    }
+
+    /// Checks that Mend can repair a stripe of these blocks, which had `data` data blocks. Those at the positions `gone` do not
+    /// exist any more.
+    ///
+    /// # Errors
+    /// [`Unrepairable`].
+    pub(crate) fn check<'a>(
+        &self,
+        blocks: impl IntoIterator<Item = &'a Block>,
+        data: usize,
+        gone: &[usize],
+    ) -> Result<(), Unrepairable> {
+        self.stripes.code(&self.codec, blocks, data, gone).map(drop)
+    }
+
+    /// Builds the codes of all codecs, by the names of the codecs.
+    pub(crate) fn all(policies: &Policies) -> BTreeMap<&str, Self> {
+        policies.codecs().iter().map(|codec| (codec.name.as_str(), Self::of(codec))).collect()
     }
 }
 

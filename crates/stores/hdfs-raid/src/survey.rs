@@ -3,9 +3,6 @@
 mod folders;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-use codes::Code;
 
 use self::folders::Folders;
 use crate::folder::check_parts;
@@ -15,10 +12,11 @@ use crate::parity::{best, evidence};
 use crate::policy::{check_file, check_storing};
 use crate::protection::{parity_totals, parity_units};
 use crate::stray::Strays;
+use crate::stripe_codes::BuiltCode;
 use crate::{
     Arrangement, Block, Cluster, Codec, Damage, Exclusion, File, Folder, Health, Judge, Layout, Listing,
     Load, Member, Members, NodeIndex, ParityState, ParityUnit, Policies, Protection, RaidPolicy, Scope,
-    StaleParity, State, StripeCodes, StripeHealth, TooFewNodes, Unrepairable, parity_path,
+    StaleParity, State, StripeCodes, StripeHealth, TooFewNodes, parity_path,
 };
 
 /// The states of all files in a listing.
@@ -251,15 +249,6 @@ impl<'a> Source<'a> {
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &'a Block> + '_ {
         self.layout.members().iter().map(|&member| block_at(&self.files, member))
     }
-}
-
-/// The code of a codec, the number of losses that it tolerates, and the codes of its stripes.
-#[derive(Debug)]
-pub(crate) struct BuiltCode {
-    codec: Codec,
-    pub(crate) code: Arc<dyn Code>,
-    pub(crate) tolerated: usize,
-    stripes: StripeCodes,
 }
 
 struct Surveyor<'a> {
@@ -559,37 +548,6 @@ struct Examined {
     stripes: Vec<StripePlan>,
     protection: Option<Protection>,
     health: Health,
-}
-
-impl BuiltCode {
-    pub(crate) fn of(codec: &Codec) -> Self {
-        const CHECKED: &str = "the code was checked when it was parsed";
-        Self {
-            codec: codec.clone(),
-            code: codec.code.build().expect(CHECKED),
-            tolerated: codec.tolerates().expect(CHECKED),
-            stripes: StripeCodes::default(),
-        }
-    }
-
-    /// Checks that Mend can repair a stripe of these blocks, which had `data` data blocks. Those at the positions `gone` do not
-    /// exist any more.
-    ///
-    /// # Errors
-    /// [`Unrepairable`].
-    pub(crate) fn check<'a>(
-        &self,
-        blocks: impl IntoIterator<Item = &'a Block>,
-        data: usize,
-        gone: &[usize],
-    ) -> Result<(), Unrepairable> {
-        self.stripes.code(&self.codec, blocks, data, gone).map(drop)
-    }
-
-    /// Builds the codes of all codecs, by the names of the codecs.
-    pub(crate) fn all(policies: &Policies) -> BTreeMap<&str, Self> {
-        policies.codecs().iter().map(|codec| (codec.name.as_str(), Self::of(codec))).collect()
-    }
 }
 
 /// Checks that a policy allows to encode a file or folder now.

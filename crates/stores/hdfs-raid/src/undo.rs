@@ -6,7 +6,7 @@
 use crate::action::DECISION_MS;
 use crate::facts::{DataNodes, Facts};
 use crate::lower::stripes;
-use crate::survey::BuiltCode;
+use crate::stripe_codes::BuiltCode;
 use crate::work::{Pair, Work, foreign_inode, raise};
 use crate::{Action, End, Exclusion, Layout, Mark, Next, Waiting};
 
