@@ -85,9 +85,9 @@ public final class ParityFiles {
   }
 
   /**
-   * Whether parity belongs to the owner of its file or to the superuser, who owns the root folder. Any other user who may write
-   * below the parity root could have made it from other bytes. The note for readers proves nothing then: whoever owns the
-   * parity can set it.
+   * Whether parity belongs to the owner of its file or to the superuser, who owns the root folder. Any other user who may
+   * write below the parity root could have made it from other bytes. The note for readers proves nothing then: whoever owns
+   * the parity can set it.
    */
   private boolean isTrusted(HdfsFileStatus source, HdfsFileStatus parity, String path) throws IOException {
     String owner = parity.getOwner();
