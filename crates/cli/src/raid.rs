@@ -251,7 +251,7 @@ fn stripe_facts(unit: &Unit, stripe: &StripePlan, listing: &Listing) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, Node, Storing};
+    use hdfs_raid::{Block, File, Node, Owner, Storing};
 
     use super::*;
 
@@ -271,6 +271,7 @@ mod tests {
             block_bytes: 1 << 20,
             replication: 3,
             modified_ms: 0,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: (0..2).map(block).collect(),

@@ -15,7 +15,9 @@ use dir::{DirBlocks, DirCatalog};
 pub use dir::{Rebuilt, Rival, Stranger};
 /// Encoding of replicated files of HDFS.
 pub mod raid {
-    pub use hdfs::{Deeds, Driver, Errand, HelperParity, Outcome, ParityMaker, Unpaced, drive_all, term};
+    pub use hdfs::{
+        Deeds, Driver, Errand, HelperParity, Outcome, ParityMaker, Unpaced, check_codecs, drive_all, term,
+    };
 }
 pub use hdfs::{RaidFile, RaidNameNode};
 use store_api::{Blocks, Inventory, OpenError, Storage};

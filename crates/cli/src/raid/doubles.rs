@@ -1,6 +1,6 @@
 //! A listing for tests.
 
-use hdfs_raid::{Block, File, Listing, Node, NodeIndex, Storing};
+use hdfs_raid::{Block, File, Listing, Node, NodeIndex, Owner, Storing};
 
 /// Returns a listing with a file of two blocks on the first two of four DataNodes, of which the first `lost` blocks are
 /// lost, and its parity by the codec `xor` on the third DataNode.
@@ -17,6 +17,7 @@ pub fn encoded(lost: usize) -> Listing {
         block_bytes: 1 << 20,
         replication: 1,
         modified_ms: 0,
+        owner: Owner::Superuser,
         storing: Storing::Replicated,
         is_open: false,
         blocks,

@@ -23,7 +23,8 @@ pub enum Verdict {
     /// All blocks are intact and in place, and all paths could be examined.
     Healthy,
     /// All data can be read without decoding, but an operator should look: parity is stale or elsewhere than its file,
-    /// files have one replica and no parity, blocks stand too close together, or paths could not be examined.
+    /// files have one replica and no parity, Mend cannot repair files, blocks stand too close together, or paths could not be
+    /// examined.
     Doubtful,
     /// Blocks have no intact replica. All of them can be rebuilt.
     Degraded,
@@ -57,7 +58,11 @@ impl Findings {
         let gaps = &self.listing.gaps;
         let is_renamed = |state: &ParityState| matches!(state, ParityState::Renamed(_));
         health.crowded_nodes + health.crowded_racks + health.single > 0
-            || self.survey.units.iter().any(|unit| matches!(unit.state, State::Stale(_)))
+            || self
+                .survey
+                .units
+                .iter()
+                .any(|unit| matches!(unit.state, State::Stale(_) | State::Unrepairable(_)))
             || self.survey.parity.iter().any(|parity| is_renamed(&parity.state))
             || self.refused() > 0
             || !gaps.silent.is_empty()
@@ -100,9 +105,21 @@ impl Findings {
             (health.incomplete() - health.unrecoverable, "degraded stripe", "degraded stripes"),
             (health.crowded_nodes + health.crowded_racks, "misplaced stripe", "misplaced stripes"),
             (
-                files(|state| matches!(state, State::Stale(why) if *why != StaleParity::Elsewhere)),
+                files(
+                    |state| matches!(state, State::Stale(why) if *why != StaleParity::Elsewhere && !why.is_unchecked()),
+                ),
                 "file with stale parity",
                 "files with stale parity",
+            ),
+            (
+                files(|state| matches!(state, State::Stale(why) if why.is_unchecked())),
+                "file with parity that Mend has not checked",
+                "files with parity that Mend has not checked",
+            ),
+            (
+                files(|state| matches!(state, State::Unrepairable(_))),
+                "file that Mend cannot repair",
+                "files that Mend cannot repair",
             ),
             (renamed.count(), "parity file of a renamed file", "parity files of renamed files"),
             (

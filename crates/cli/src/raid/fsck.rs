@@ -131,7 +131,7 @@ fn stripe_text(examined: &Examined<'_>, stripe: &StripeHealth<'_>, is_whole: boo
     let state = match (stripe.missing, stripe.is_decodable) {
         (0, _) => "all intact".to_owned(),
         (missing, true) => format!("{missing} missing, which can be rebuilt"),
-        (missing, false) => format!("{missing} missing, which is more than the code can rebuild"),
+        (missing, false) => format!("{missing} missing, which is more than Mend can rebuild"),
     };
     let crowding = stripe.crowding.map_or(String::new(), |crowding| format!("; {}", crowding_text(crowding)));
     let mut text = format!("  stripe {}: {blocks}, {state}{crowding}\n", stripe.stripe);
@@ -267,7 +267,7 @@ mod tests {
         listing.corrupt.insert(1, vec![NodeIndex(1)]);
         let (text, answer) = checked(listing);
         for expected in [
-            "  stripe 0: 3 blocks, 2 missing, which is more than the code can rebuild\n",
+            "  stripe 0: 3 blocks, 2 missing, which is more than Mend can rebuild\n",
             "    block 0 blk_0_1, 1048576 bytes: MISSING\n",
             "    block 1 blk_1_1, 1048576 bytes: CORRUPT on 10.0.0.1:9866\n",
             "/ is unreadable: 1 encoded file: 1 unrecoverable stripe\n",

@@ -55,7 +55,7 @@ async fn send_all(client: Client, mut works: UnboundedReceiver<FileWorkReport>) 
 fn report(outcome: &Outcome) -> Option<FileWorkReport> {
     let failure = match &outcome.result {
         Ok(End::Encoded | End::Plain) if outcome.deeds.has_changed => None,
-        Ok(end @ (End::Occupied { .. } | End::Lost { .. })) => Some(end.to_string()),
+        Ok(end @ (End::Occupied { .. } | End::Unclaimed { .. } | End::Lost { .. })) => Some(end.to_string()),
         Err(stop) => Some(stop.to_string()),
         Ok(_) => return None,
     };

@@ -103,7 +103,7 @@ fn stripes_text(health: &Health) -> String {
         text += &table([">missing blocks", ">stripes"], by_missing);
     }
     for (number, what) in [
-        (health.unrecoverable, "stripes that have lost more than their code can rebuild"),
+        (health.unrecoverable, "stripes that have lost more than Mend can rebuild"),
         (health.unprotected, "lost blocks without valid parity"),
         (health.crowded_nodes, "stripes with two blocks on a DataNode"),
         (health.crowded_racks, "stripes with too many blocks in a rack"),

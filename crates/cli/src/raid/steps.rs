@@ -41,6 +41,9 @@ pub async fn steps(
 ) -> Result<Answer, Failure> {
     let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
     let namenode = RaidNameNode::of(cluster)?;
+    if direction == Direction::Encode {
+        raid::check_codecs(cluster, &policies)?;
+    }
     let mut listing = namenode.listing(&args.plan.path, &policies).await?;
     let units = hdfs_raid::survey(&listing, &policies, now_ms).units;
     let marks = namenode.marks(&marked(&units, &listing, &policies, direction)).await?;
@@ -111,7 +114,7 @@ fn needs_attention(unit: &Unit, direction: Direction) -> bool {
     let has_parity = unit.protection.is_some();
     match (direction, &unit.state) {
         (Direction::Undo, _) => has_parity,
-        (Direction::Encode, State::Excluded(Exclusion::Nodes(_))) => true,
+        (Direction::Encode, State::Excluded(Exclusion::Nodes(_)) | State::Unrepairable(_)) => true,
         (Direction::Encode, State::Excluded(Exclusion::Lost { .. })) => unit.policy.is_some(),
         (Direction::Encode, _) if unit.held == Some(Exclusion::Trash) => false,
         (Direction::Encode, _) => has_parity && health.single + health.unprotected + health.unrecoverable > 0,
@@ -120,7 +123,9 @@ fn needs_attention(unit: &Unit, direction: Direction) -> bool {
 
 /// Whether a file cannot be encoded for a reason that does not pass by itself.
 fn is_blocked(steps: &[Next]) -> bool {
-    let is_such = |end: &End| matches!(end, End::Occupied { .. } | End::Unfit(Exclusion::Nodes(_)));
+    let is_such = |end: &End| {
+        matches!(end, End::Occupied { .. } | End::Unclaimed { .. } | End::Unfit(Exclusion::Nodes(_)))
+    };
     matches!(steps.last(), Some(Next::End(end)) if is_such(end))
 }
 
@@ -212,7 +217,7 @@ fn file_facts(forecast: &Forecast<'_>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, Fingerprint, Folder, Marks, Node, NodeIndex, Note, Storing};
+    use hdfs_raid::{Block, File, Fingerprint, Folder, Marks, Node, NodeIndex, Note, Owner, Storing};
 
     use super::*;
     use crate::raid::doubles::encoded;
@@ -239,6 +244,7 @@ mod tests {
             block_bytes: 1 << 20,
             replication: 3,
             modified_ms: 1000,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: (0..2).map(block).collect(),
@@ -345,6 +351,11 @@ other files:
         let replicas = || [0, 1, 2].map(NodeIndex).to_vec();
         stale.files[0].blocks.iter_mut().for_each(|block| block.replicas = replicas());
         assert!(!judged(&stale, &without, Direction::Encode).1);
+        // The parity may be that of a file that was renamed.
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let (has_work, needs_attention, reason) = judged(&stale, &policies, Direction::Encode);
+        assert_eq!((has_work, needs_attention), (false, true), "{reason}");
+        assert!(reason.starts_with("/raid/data/f has no note by Mend"), "{reason}");
         // An intact file is protected by its parity.
         assert!(!judged(&encoded(0), &without, Direction::Encode).1);
     }
@@ -354,7 +365,9 @@ other files:
     fn an_open_file_with_stale_parity_gets_its_replicas() {
         let policies = Policies::parse(POLICIES).expect("policies");
         let mut open = encoded(0);
+        note(&mut open);
         (open.files[0].modified_ms, open.files[0].is_open) = (9, true);
+        open.files[0].blocks[1].stamp = 2;
         let units = hdfs_raid::survey(&open, &policies, 1 << 40).units;
         let forecasts = forecasts(&units, &open, &policies, Direction::Encode, 1 << 40);
         let steps = forecasts[0].steps.as_ref().expect("steps");

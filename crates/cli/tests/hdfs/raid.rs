@@ -310,7 +310,7 @@ fn assert_mended(world: &mut World, mend: &Mend, groups: usize, parity: &[u8]) {
 /// The calls for a file are listed: an unfinished encoding of other contents is deleted first. Attributes of
 /// files are read.
 pub fn a_forecast(world: &mut World) {
-    let mend = mend::attach(world, &["--dry-run"], true);
+    let mend = mend::attach(world, &["--raid", "--dry-run"], true);
     world.cluster.console().run(&["dfs", "-mkdir", "-p", "/foretold"]);
     world.put("/foretold/large", 10 * BLOCK as usize);
     world.cluster.console().run(&["dfs", "-mkdir", "-p", "/tmp/raidrs/foretold/large/.mend-1-1-6"]);
@@ -319,8 +319,8 @@ pub fn a_forecast(world: &mut World) {
     fs::write(&policy, text).expect("written");
     let policy = policy.to_str().expect("text");
     let file = |verb: &str| {
-        let mut answer = mend.ask(&["raid", verb, "/foretold", "--policy", policy, "--dry-run"])?;
-        Some(answer["files"].as_array_mut()?.pop()?).filter(|file| file["path"] == "/foretold/large")
+        let answer = mend.ask(&["raid", verb, "/foretold", "--policy", policy, "--dry-run"])?;
+        answer["files"].as_array()?.iter().find(|file| file["path"] == "/foretold/large").cloned()
     };
     // A DataNode reports a replica a moment after the client has written it.
     let steps = eventually("the calls to be listed", || {
@@ -338,7 +338,15 @@ pub fn a_forecast(world: &mut World) {
     let steps = texts(&file("encode").expect("an answer")["steps"]);
     let last = steps.last().expect("steps");
     assert!(last.starts_with("excluded: its attribute user.mend.raid excludes it"), "{steps:#?}");
-    world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", "/tmp/raidrs"]);
+    // Nothing shows whose parity this is.
+    world.cluster.console().run(&["dfs", "-mkdir", "-p", "/raidrs/foretold"]);
+    world.cluster.console().run(&["dfs", "-touchz", "/raidrs/foretold/large"]);
+    let steps = texts(&file("encode").expect("an answer")["steps"]);
+    assert!(
+        steps.last().expect("steps").starts_with("/raidrs/foretold/large has no note by Mend"),
+        "{steps:#?}"
+    );
+    world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", "/tmp/raidrs", "/raidrs"]);
     world.delete("/foretold/large");
     world.assert_whole();
 }

@@ -19,7 +19,7 @@ const STRIPE: [usize; 2] = [10, 4];
 /// With the conventional scheme, one helper receives them all.
 pub fn pipelined(world: &mut World) {
     const FILE: &str = "/by-helpers/file";
-    let mut mend = mend::attach(world, &[], true);
+    let mut mend = mend::attach(world, &["--raid", "--repair-after", "30m"], true);
     let ports = serve_metrics(&mut mend);
     for (scheme, is_spread) in [("pipelined", true), ("conventional", false)] {
         put(world, FILE, STRIPE[0] * BLOCK - 777);
@@ -42,7 +42,7 @@ pub fn pipelined(world: &mut World) {
 /// A helper is killed while helpers make parity. The rest of the file is encoded without it, and all bytes are right.
 pub fn a_helper_killed(world: &mut World) {
     const FILE: &str = "/killed-helper/file";
-    let mut mend = mend::attach(world, &[], true);
+    let mut mend = mend::attach(world, &["--raid", "--repair-after", "30m"], true);
     mend.wait_for_helpers();
     put(world, FILE, 4 * STRIPE[0] * BLOCK);
     let policy = policy(&mend, "/killed-helper");
@@ -73,7 +73,7 @@ pub fn a_helper_killed(world: &mut World) {
 /// Without a running coordinator, the JVM makes the parity, unless the helpers are required.
 pub fn without_a_coordinator(world: &mut World) {
     const FILE: &str = "/no-coordinator/file";
-    let mut mend = mend::attach(world, &["--dry-run"], true);
+    let mut mend = mend::attach(world, &["--raid", "--dry-run"], true);
     mend.wait_for_helpers();
     put(world, FILE, STRIPE[0] * BLOCK);
     mend.kill_coordinator();

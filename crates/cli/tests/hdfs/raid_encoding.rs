@@ -16,7 +16,7 @@ pub const BLOCK: usize = 4 << 20;
 /// A file is encoded, read while a DataNode is dead, and replicated again.
 pub fn there_and_back(world: &mut World) {
     const FILE: &str = "/encoded/file";
-    let mend = mend::attach(world, &[], true);
+    let mend = mend::attach(world, &["--raid", "--repair-after", "30m"], true);
     mend.wait_for_helpers();
     testbed::hdfs::issue_plugin(&mend, world.certificates.path());
     put(world, FILE, 10 * BLOCK - 777);
@@ -62,8 +62,9 @@ fn rename_and_back(world: &mut World, mend: &Mend, path: &str, policy: &str) {
 /// A command that was killed in the middle leaves the file as it was; the next one continues.
 pub fn interrupted(world: &mut World) {
     const FILE: &str = "/interrupted/file";
-    let mend = mend::attach(world, &["--dry-run"], true);
+    let mend = mend::attach(world, &["--raid", "--dry-run"], true);
     put(world, FILE, 20 * BLOCK);
+    other_codecs_are_refused(&mend);
     let policy = policy(&mend, "/interrupted");
     let words = ["raid", "encode", "/interrupted", "--policy", &policy];
     let mut first =
@@ -82,6 +83,18 @@ pub fn interrupted(world: &mut World) {
     assert_eq!(holders(world, "/raidrs/interrupted/file").len(), 8);
     world.assert_files();
     clean_up(world, &["/interrupted"]);
+}
+
+/// The coordinator would not repair files of a codec that `[store.raid]` lacks.
+fn other_codecs_are_refused(mend: &Mend) {
+    let path = mend.folder().join("other.toml");
+    let text = "[[codec]]\nname = \"other\"\ncode = \"rs-5-3\"\nparity_root = \"/other\"\n\
+                [[policy]]\nname = \"all\"\npaths = [\"/interrupted\"]\ncodec = \"other\"\nmin_age = \"0s\"\n";
+    fs::write(&path, text).expect("written");
+    let words = ["raid", "encode", "/interrupted", "--policy", path.to_str().expect("text")];
+    let refused = mend.run(&words);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("[[store.raid.codec]]"), "{said}");
 }
 
 /// Stores a file with three replicas of each block.

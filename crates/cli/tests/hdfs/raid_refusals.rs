@@ -11,7 +11,7 @@ use crate::world::World;
 /// finishes it once the quota is gone, without making the parity again.
 pub fn a_quota(world: &mut World) {
     const FILE: &str = "/quota/file";
-    let mend = mend::attach(world, &["--dry-run"], true);
+    let mend = mend::attach(world, &["--raid", "--dry-run"], true);
     mend.wait_for_helpers();
     put(world, FILE, 10 * BLOCK);
     let policy = policy(&mend, "/quota");
@@ -47,7 +47,7 @@ pub fn a_quota(world: &mut World) {
 /// A command that begins meanwhile fails at once.
 pub fn safe_mode(world: &mut World) {
     const FILE: &str = "/safe-mode/file";
-    let mend = mend::attach(world, &["--dry-run"], true);
+    let mend = mend::attach(world, &["--raid", "--dry-run"], true);
     mend.wait_for_helpers();
     put(world, FILE, 20 * BLOCK);
     let policy = policy(&mend, "/safe-mode");

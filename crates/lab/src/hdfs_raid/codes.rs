@@ -76,15 +76,24 @@ impl RaidCode {
 
     /// Returns policies that have `mend raid encode` encode a file with this code.
     pub(super) fn policies(self, path: &str) -> String {
-        let name = if self == OWN { OWN_CODEC[0].to_owned() } else { format!("lab-{self}") };
-        let policy = format!(
-            "[[policy]]\nname = \"lab\"\npaths = [\"{path}\"]\ncodec = \"{name}\"\nmin_age = \"0s\"\n"
-        );
+        let (codec, name) = (self.codec_table("codec"), self.codec());
+        format!(
+            "{codec}[[policy]]\nname = \"lab\"\npaths = [\"{path}\"]\ncodec = \"{name}\"\nmin_age = \"0s\"\n"
+        )
+    }
+
+    /// Returns the name of the code's codec.
+    fn codec(self) -> String {
+        if self == OWN { OWN_CODEC[0].to_owned() } else { format!("lab-{self}") }
+    }
+
+    /// Returns the codec as a table of this name; nothing for HDFS-RAID's own.
+    pub(super) fn codec_table(self, table: &str) -> String {
         if self == OWN {
-            return policy;
+            return String::new();
         }
-        let (spec, root) = (self.spec(), self.parity_root());
-        format!("[[codec]]\nname = \"{name}\"\ncode = \"{spec}\"\nparity_root = \"{root}\"\n\n{policy}")
+        let (name, spec, root) = (self.codec(), self.spec(), self.parity_root());
+        format!("[[{table}]]\nname = \"{name}\"\ncode = \"{spec}\"\nparity_root = \"{root}\"\n\n")
     }
 }
 

@@ -1,12 +1,13 @@
 //! Carries out the measurements that the report lacks, one after another, on one cluster.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use testbed::Mend;
+use testbed::{Mend, replace_file};
 
 use super::HdfsRaidArgs;
-use super::codes::{OWN, Point, points};
+use super::codes::{CODES, OWN, Point, points};
 use super::encoding::{ENCODERS, Encoder, time_encoding};
 use super::files::{RaidFile, client_seat, revive};
 use super::page;
@@ -142,6 +143,7 @@ impl Measuring<'_> {
     fn all(&mut self, todo: &Todo) -> Result<(), LabError> {
         // Encoded stripes are described by the readers, so the coordinator does not have to follow raided files.
         let mut mend = self.lab.attach_with(&["--dry-run"]);
+        name_codecs(&mend)?;
         mend.wait_for_helpers();
         self.lab.certify(&mend);
         for (point, readers) in &todo.reads {
@@ -293,11 +295,19 @@ impl Measuring<'_> {
     }
 }
 
+/// Adds all codecs to `mend.toml`: `mend raid encode` refuses others. The running coordinator has read the file already.
+fn name_codecs(mend: &Mend) -> Result<(), LabError> {
+    let path = mend.folder().join("mend.toml");
+    let text = fs::read_to_string(&path).map_err(LabError::file("read", &path))?;
+    let codecs: String = CODES.into_iter().map(|code| code.codec_table("store.raid.codec")).collect();
+    replace_file(&path, format!("{text}\n[store.raid]\n{codecs}"));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
-    use super::super::codes::CODES;
     use super::*;
 
     #[derive(Parser)]

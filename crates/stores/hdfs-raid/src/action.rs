@@ -170,6 +170,16 @@ pub enum End {
         /// The other file's inode number.
         inode: u64,
     },
+    /// The parity path is taken by parity without a note that does not fit the file, and may be that of a renamed file.
+    #[error(
+        "{parity} has no note by Mend and is not the parity of the file's present contents, so it may be that of a file that was \
+         renamed: HDFS-RAID does not record whose it is. If a file was renamed, rename {parity} like it (hdfs dfs -mv); if not, \
+         because the file itself was changed, delete {parity} (hdfs dfs -rm); then run the command again"
+    )]
+    Unclaimed {
+        /// The parity file.
+        parity: String,
+    },
 }
 
 impl fmt::Display for Action {

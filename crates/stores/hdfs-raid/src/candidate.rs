@@ -49,6 +49,9 @@ pub fn candidate<'a>(
     if let State::Excluded(why) = &unit.state {
         return Err(why.to_string());
     }
+    if let (Direction::Encode, State::Unrepairable(_)) = (direction, &unit.state) {
+        return Err(unit.state.reason().unwrap_or_default());
+    }
     // Another version of Mend knows what the note means.
     if let State::Stale(StaleParity::UnknownNote) = &unit.state {
         return Err(StaleParity::UnknownNote.to_string());
@@ -74,6 +77,9 @@ pub fn candidate<'a>(
 fn without_policy(unit: &Unit) -> String {
     let codec = unit.codec.as_deref().unwrap_or_default();
     match &unit.state {
+        State::Stale(why) if why.is_unchecked() => {
+            format!("Mend has not checked its parity, and no policy of codec {codec} covers it: write one")
+        }
         State::Stale(_) => {
             format!("its parity is stale, and no policy of codec {codec} covers it: undo its encoding")
         }

@@ -7,13 +7,12 @@ use std::ops::Range;
 
 use crate::folder::{FolderParity, LEAST_BYTES, joined, parts};
 use crate::listing::parent;
-use crate::parity::Evidence;
 use crate::policy::{check_file, snapshots_above};
 use crate::stray::Strays;
 use crate::survey::{Source, check_source, load_of};
 use crate::{
     Cluster, Codec, Exclusion, File, Folder, Layout, Listing, Load, Marks, Members, Node, NodeIndex,
-    RaidPolicy, Scope, Storing, parity_path, source_of,
+    RaidPolicy, Scope, Storing, StripeCodes, parity_path, source_of,
 };
 
 /// The names of folders with parity that is being made.
@@ -105,6 +104,7 @@ pub struct FactFinder<'a> {
     files: BTreeMap<&'a str, &'a File>,
     folders: BTreeMap<&'a str, &'a Folder>,
     strays: Strays<'a>,
+    codes: StripeCodes,
 }
 
 impl DraftName {
@@ -222,16 +222,30 @@ impl Facts {
             .collect()
     }
 
-    /// Returns the lowest replication of the source's files.
-    pub(crate) fn least_replication(&self) -> u16 {
-        self.files().map(|file| file.replication).min().unwrap_or(0)
+    /// Whether the replication of a file can be set. HDFS refuses this for the files of a folder that it erasure-codes itself.
+    fn is_replicated(&self, file: &File) -> bool {
+        file.storing != Storing::Striped || self.parts.is_empty()
     }
 
-    /// Returns the files with a lower replication than this. That of files that HDFS itself erasure-codes cannot be set.
+    /// Returns the source's files whose replication can be set.
+    fn replicated(&self) -> impl Iterator<Item = &File> {
+        self.files().filter(move |file| self.is_replicated(file))
+    }
+
+    /// Returns the lowest replication of the source's files.
+    pub(crate) fn least_replication(&self) -> u16 {
+        self.replicated().map(|file| file.replication).min().unwrap_or(0)
+    }
+
+    /// Returns the files with a lower replication than this.
     pub fn below(&self, replication: u16) -> Vec<&File> {
-        let can_have = |file: &&File| file.storing != Storing::Striped || self.parts.is_empty();
-        let files = self.files().chain(&self.small).filter(can_have);
-        files.filter(|file| file.replication < replication).collect()
+        let small = self.small.iter().filter(|file| self.is_replicated(file));
+        self.replicated().chain(small).filter(|file| file.replication < replication).collect()
+    }
+
+    /// Returns the source's files with a higher replication than this.
+    pub fn above(&self, replication: u16) -> Vec<&File> {
+        self.replicated().filter(|file| file.replication > replication).collect()
     }
 
     /// Returns a term above those of all drafts.
@@ -246,7 +260,7 @@ impl<'a> FactFinder<'a> {
     pub fn new(listing: &'a Listing) -> Self {
         let files = listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
         let folders = listing.folders.iter().map(|folder| (folder.path.as_str(), folder)).collect();
-        Self { listing, files, folders, strays: Strays::of(listing) }
+        Self { listing, files, folders, strays: Strays::of(listing), codes: StripeCodes::default() }
     }
 
     /// Returns the paths of the existing files and folders whose attributes are among the facts about a path.
@@ -319,7 +333,7 @@ impl<'a> FactFinder<'a> {
         self.strays.noted(folder.inode).find(|parity| {
             let is_elsewhere = parity.path != own && source_of(&codec.parity_root, &parity.path).is_some();
             let found = FolderParity::of(self.listing, folder, files.clone(), parity, codec);
-            is_elsewhere && found.is_ok_and(|it| it.evidence == Evidence::Note && it.protects_some())
+            is_elsewhere && found.is_ok_and(|it| it.protects_some())
         })
     }
 
@@ -355,7 +369,7 @@ impl<'a> FactFinder<'a> {
         if codec.scope == Scope::File {
             check_file(self.listing, source)?;
             let layout = Layout::of_file(source, codec)?;
-            return check_source(&Source::of_file(source, layout), policy, codec, now_ms);
+            return check_source(&Source::of_file(source, layout), policy, codec, &self.codes, now_ms);
         }
         let path = source.path.as_str();
         if self.folders.keys().any(|folder| *folder != "/" && parent(folder) == path) {
@@ -367,7 +381,7 @@ impl<'a> FactFinder<'a> {
         }
         let (folder, files) = (self.folders[path], parts.iter().collect::<Vec<&File>>());
         let layout = Layout::of_folder(&files, None, codec)?;
-        check_source(&Source::of_folder(folder, files, layout), policy, codec, now_ms)
+        check_source(&Source::of_folder(folder, files, layout), policy, codec, &self.codes, now_ms)
     }
 
     /// Returns the folders with parity that is being made for a path.
@@ -389,7 +403,7 @@ impl<'a> FactFinder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Fingerprint, Note, Notes};
+    use crate::{Block, Fingerprint, Note, Notes, Owner};
 
     fn file(path: &str) -> File {
         File {
@@ -399,6 +413,7 @@ mod tests {
             block_bytes: 512,
             replication: 3,
             modified_ms: 2,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: Vec::new(),

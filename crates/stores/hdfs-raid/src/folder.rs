@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::layout::{block_bytes_of, check_lengths};
 use crate::members::{block_at, in_order};
-use crate::parity::{Evidence, Noted, check_parity};
+use crate::parity::{Noted, check_parity};
 use crate::survey::Source;
 use crate::{
-    Codec, File, Fingerprint, Folder, Layout, LayoutError, Listing, Member, Members, Note, ParityFile, Scope,
-    StaleParity, Storing, UnusableParity, listing_order, source_of,
+    Codec, File, Fingerprint, Folder, Layout, LayoutError, Listing, Member, Members, Note, Owner, ParityFile,
+    Scope, StaleParity, Storing, UnusableParity, listing_order, source_of,
 };
 
 /// HDFS-RAID leaves out smaller files when it encodes a folder (`hdfs.raid.min.filesize`).
@@ -29,7 +29,6 @@ pub(crate) struct FolderParity<'a> {
     pub(crate) block_bytes: u64,
     /// The data blocks of all stripes in order; `None` for one that does not exist any more.
     pub(crate) places: Vec<Option<Member>>,
-    pub(crate) evidence: Evidence,
 }
 
 /// A parity file of a folder, and its judgement.
@@ -63,6 +62,8 @@ pub(crate) fn joined(folder: &Folder, files: &[&File], record: Option<&Members>)
         block_bytes: block_bytes_of(order.iter().map(|place| place.bytes)),
         replication: files.iter().map(|file| file.replication).max().unwrap_or(0),
         modified_ms: folder.modified_ms,
+        // The parity of a folder is checked, whoever owns it.
+        owner: Owner::Superuser,
         storing: files.iter().map(|file| file.storing).find(is_other).unwrap_or(Storing::Replicated),
         is_open: files.iter().any(|file| file.is_open),
         blocks: blocks.collect(),
@@ -96,16 +97,14 @@ pub(crate) fn folder_parities<'a>(listing: &'a Listing, codecs: &'a [Codec]) -> 
     found
 }
 
-/// Chooses for each folder the parity that counts: complete parity first, then parity with a note, then that of the first
-/// codec.
+/// Chooses for each folder the parity that counts: complete parity first, then that of the first codec.
 pub(crate) fn best_of_folders<'a>(
     parities: impl IntoIterator<Item = FolderParity<'a>>,
 ) -> BTreeMap<&'a str, FolderParity<'a>> {
     let mut best: BTreeMap<&str, FolderParity<'a>> = BTreeMap::new();
     for parity in parities {
-        let rank = |it: &FolderParity<'_>| (it.changes().is_some(), it.evidence);
         let path = parity.folder.path.as_str();
-        if best.get(path).is_none_or(|other| rank(&parity) < rank(other)) {
+        if best.get(path).is_none_or(|other| other.changes().is_some() && parity.changes().is_none()) {
             best.insert(path, parity);
         }
     }
@@ -116,7 +115,7 @@ impl<'a> FolderParity<'a> {
     /// Judges a parity file of a folder, whose files these are.
     ///
     /// # Errors
-    /// [`StaleParity`] if it protects no block.
+    /// [`StaleParity`] if it protects no block, or has no note.
     pub(crate) fn of(
         listing: &'a Listing,
         folder: &'a Folder,
@@ -128,11 +127,11 @@ impl<'a> FolderParity<'a> {
         let is_usable = |file: &&File| !file.is_open && file.storing == Storing::Replicated;
         let (files, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_usable);
         let (record, noted) = (listing.notes.members(&parity.path), listing.notes.noted(&parity.path));
-        let (places, block_bytes, evidence) = match (noted, record) {
+        let (places, block_bytes) = match (noted, record) {
             (Noted::Yes { note, is_living }, Some(record)) if record.fingerprint() == note.source => {
                 check_record(folder, parity, note, is_living)?;
                 let block_bytes = block_bytes_of(record.blocks().iter().map(|block| block.bytes));
-                (record.find(&files), block_bytes, Evidence::Note)
+                (record.find(&files), block_bytes)
             }
             _ if others.is_empty() => {
                 let layout = match noted {
@@ -142,12 +141,12 @@ impl<'a> FolderParity<'a> {
                 let layout = layout.map_err(|_| StaleParity::Irregular)?;
                 let places = layout.members().iter().copied().map(Some).collect();
                 let source = Source::of_folder(folder, files.clone(), layout);
-                let evidence = check_parity(codec, &source, parity, noted)?;
-                (places, source.layout.block_bytes(), evidence)
+                check_parity(codec, &source, parity, noted)?;
+                (places, source.layout.block_bytes())
             }
             _ => return Err(StaleParity::OtherBlocks),
         };
-        let found = Self { folder, files, parity, codec, block_bytes, places, evidence };
+        let found = Self { folder, files, parity, codec, block_bytes, places };
         found.check_shape()?;
         Ok(found)
     }

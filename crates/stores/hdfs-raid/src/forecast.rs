@@ -3,7 +3,7 @@
 use crate::facts::{DataNodes, Draft, DraftName, Facts, MarkedFile};
 use crate::lower::{Placed, stripes};
 use crate::work::pair;
-use crate::{Action, Block, File, Layout, Marks, Next, NodeIndex, Storing, Waiting, Work};
+use crate::{Action, Block, File, Layout, Marks, Next, NodeIndex, Owner, Storing, Waiting, Work};
 
 /// The time that passes at each wait; longer than any that [`Work`] requires.
 const WAIT_MS: u64 = 3_600_000;
@@ -140,6 +140,7 @@ impl Facts {
             block_bytes: bytes,
             replication: 1,
             modified_ms: 0,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: vec![block],

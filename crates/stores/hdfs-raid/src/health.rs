@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use codes::{BlockIndex, Code};
 
-use crate::survey::BuiltCode;
+use crate::stripe_codes::BuiltCode;
 use crate::{Block, Crowding, File, Judge, Layout, Listing, Member, NodeIndex, Policies, Scope, Unit};
 
 /// The missing blocks of a unit, and the stripes whose blocks stand too close together.
@@ -13,7 +13,7 @@ pub struct Health {
     /// For each number of blocks without an intact replica, the number of stripes that lack as many. Empty without
     /// valid parity.
     pub stripes: BTreeMap<usize, usize>,
-    /// Stripes that have lost more than their code can rebuild.
+    /// Stripes that have lost more than their code can rebuild, or for which Mend has no code.
     pub unrecoverable: usize,
     /// Stripes with two blocks on a DataNode.
     pub crowded_nodes: usize,
@@ -39,7 +39,7 @@ pub struct StripeHealth<'a> {
     pub blocks: Vec<&'a Block>,
     /// Number of blocks without an intact replica.
     pub missing: usize,
-    /// Whether the missing blocks can be rebuilt from the others.
+    /// Whether Mend can rebuild the missing blocks from the others.
     pub is_decodable: bool,
     /// How blocks stand too close together.
     pub crowding: Option<Crowding>,
@@ -161,11 +161,14 @@ pub(crate) fn encoded_stripes<'a>(
         let data = members.iter().map(|member| &files[member.file].blocks[member.block]);
         let blocks: Vec<&Block> = data.chain(&parity.blocks[layout.parity_positions(stripe)]).collect();
         let replicas: Vec<Vec<NodeIndex>> = blocks.iter().map(|block| block.replicas.clone()).collect();
+        let missing = replicas.iter().filter(|nodes| nodes.is_empty()).count();
+        let is_repairable = || built.check(blocks.iter().copied(), members.len(), &[]).is_ok();
+        let is_decodable = || is_decodable(built.code.as_ref(), members.len(), &replicas);
         StripeHealth {
             stripe,
             members: members.to_vec(),
-            missing: replicas.iter().filter(|nodes| nodes.is_empty()).count(),
-            is_decodable: is_decodable(built.code.as_ref(), members.len(), &replicas),
+            missing,
+            is_decodable: missing == 0 || (is_repairable() && is_decodable()),
             crowding: judge.crowding(&replicas, built.tolerated),
             blocks,
         }

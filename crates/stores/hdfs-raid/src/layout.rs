@@ -172,7 +172,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Block, Storing};
+    use crate::{Block, Owner, Storing};
 
     fn file(path: &str, block_bytes: u64, bytes: u64) -> File {
         let block = |at: u64| {
@@ -186,6 +186,7 @@ mod tests {
             block_bytes,
             replication: 3,
             modified_ms: 0,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: (0..bytes.div_ceil(block_bytes)).map(block).collect(),

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`Codec`] | a code, its parity root, and whether stripes run over a file or over a folder |
 //! | [`Layout`] | the stripes of a file or folder |
+//! | [`StripeCodes`] | the code of a stripe, and whether Mend can repair it |
 //! | [`ParityFile`] | path, length, block size and modification time of a parity file |
 //! | [`Policies`] | which files are encoded, how, and why others are not |
 //! | [`Cluster`] | on which DataNodes the blocks of a stripe stay, and the moves that get them there |
@@ -50,6 +51,7 @@ mod protection;
 mod raided;
 mod state;
 mod stray;
+mod stripe_codes;
 mod survey;
 mod undo;
 mod work;
@@ -64,7 +66,7 @@ pub use glob::{Glob, GlobError};
 pub use health::{Health, Inspector, StripeHealth};
 pub use layout::{Layout, LayoutError, Member};
 pub use listing::{
-    Block, File, Folder, Gaps, Listing, Node, NodeIndex, Omission, Renaming, Storing, is_within,
+    Block, File, Folder, Gaps, Listing, Node, NodeIndex, Omission, Owner, Renaming, Storing, is_within,
     listing_order,
 };
 pub use members::Members;
@@ -75,5 +77,6 @@ pub use policy::{Exclusion, Policies, PolicyError, RaidPolicy, all_codecs};
 pub use protection::{Notes, ParityState, ParityUnit, Protection, parity_files};
 pub use raided::{DataBlock, Raided, RaidedSource, RaidedStripe, UnusableParity, raided};
 pub use state::{Damage, State};
+pub use stripe_codes::{StripeCodes, Unrepairable};
 pub use survey::{Saving, StripePlan, Survey, Total, Unit, survey};
 pub use work::{Goal, Work};

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::Notes;
 
@@ -99,6 +100,15 @@ pub enum Storing {
     Striped,
 }
 
+/// The owner of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The owner of `/`, who is HDFS's superuser.
+    Superuser,
+    /// Another user.
+    User(Arc<str>),
+}
+
 /// A file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
@@ -114,6 +124,8 @@ pub struct File {
     pub replication: u16,
     /// Modification time in milliseconds since 1970.
     pub modified_ms: u64,
+    /// The owner.
+    pub owner: Owner,
     /// How the file is stored.
     pub storing: Storing,
     /// Whether a client is writing to the file.

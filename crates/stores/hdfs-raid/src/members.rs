@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Storing;
+    use crate::{Owner, Storing};
 
     fn block(number: i64, stamp: u64, bytes: u64) -> Block {
         Block { number, stamp, bytes, replicas: Vec::new() }
@@ -154,6 +154,7 @@ mod tests {
             block_bytes: 512,
             replication: 1,
             modified_ms: 0,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks,

@@ -1,7 +1,7 @@
 //! Parity files: their names and metadata, and the test of whether they belong to their source.
 
 use crate::survey::Source;
-use crate::{Codec, File, Fingerprint, Layout, Note, Storing};
+use crate::{Codec, File, Fingerprint, Layout, Note, Owner, Scope, Storing};
 
 /// The name and metadata of a parity file.
 ///
@@ -52,6 +52,19 @@ pub enum StaleParity {
          parity may be of other contents"
     )]
     Older,
+    /// HDFS-RAID has made the parity of a folder. It recorded nowhere which of the folder's files it left out because they
+    /// were small, so with a wrong guess, a repair could rebuild wrong bytes.
+    #[error(
+        "Mend has not checked this parity of a folder by HDFS-RAID: run `mend raid encode` with a policy for the folder"
+    )]
+    Unchecked,
+    /// Another user could have made the parity from other bytes.
+    #[error(
+        "the parity file belongs neither to the owner of its file nor to HDFS's superuser, and Mend has not checked it: run \
+         `mend raid encode` with a policy for the file; or if you trust its contents, give it the owner of the file (hdfs dfs \
+         -chown)"
+    )]
+    Untrusted,
     /// The parity belongs to another file, which was renamed, or is only in a snapshot.
     #[error(
         "the parity file belongs to the file with inode {inode}, which was renamed or is only in a snapshot"
@@ -88,6 +101,13 @@ pub enum StaleParity {
     /// The parity file is being written, or is not replicated.
     #[error("the parity file is being written, or HDFS encrypts or erasure-codes it")]
     Unusable,
+}
+
+impl StaleParity {
+    /// Whether the parity may be right, but nothing is rebuilt from it before Mend has compared it with the data.
+    pub fn is_unchecked(&self) -> bool {
+        matches!(self, Self::Unchecked | Self::Untrusted)
+    }
 }
 
 impl ParityFile {
@@ -148,7 +168,8 @@ pub(crate) enum Evidence {
 /// the same rules for readers.
 ///
 /// A note decides whatever the modification times are, because it names the blocks. Without one, HDFS-RAID's
-/// test applies, and the parity has to be newer than all blocks of the source.
+/// test applies, and the parity has to be newer than all blocks of the source. That of a folder, and that of a user who does
+/// not own the source, has to be checked besides.
 ///
 /// # Errors
 /// [`StaleParity`].
@@ -168,7 +189,12 @@ pub(crate) fn check_parity(
         Noted::Unknown => Err(StaleParity::UnknownNote),
         Noted::No => {
             check(source.modified_ms)?;
-            check_age(&source.files, parity).map(|()| Evidence::Metadata)
+            check_age(&source.files, parity)?;
+            match codec.scope {
+                Scope::Folder => Err(StaleParity::Unchecked),
+                Scope::File if !is_trusted(&source.files, parity) => Err(StaleParity::Untrusted),
+                Scope::File => Ok(Evidence::Metadata),
+            }
         }
     }
 }
@@ -194,6 +220,12 @@ fn check_note(source: &Source<'_>, parity: &File, found: Note, is_living: bool) 
         true => Ok(()),
         false => Err(StaleParity::OtherBlocks),
     }
+}
+
+/// Whether the parity belongs to the superuser or to the owner of its sources. Any user who may write below the parity root
+/// could make a file that passes HDFS-RAID's test.
+fn is_trusted(sources: &[&File], parity: &File) -> bool {
+    parity.owner == Owner::Superuser || sources.iter().all(|source| source.owner == parity.owner)
 }
 
 /// Checks that the parity was written after its source. HDFS gives a block a higher generation stamp than all
@@ -233,6 +265,7 @@ mod tests {
             block_bytes,
             replication: 1,
             modified_ms: 7000,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: blocks.iter().map(block).collect(),
@@ -288,6 +321,25 @@ mod tests {
         let restored = File { inode: 2, ..appended.clone() };
         assert_eq!(checked(&restored, &parity, noted), Err(StaleParity::Foreign { inode: 1 }));
         assert_eq!(checked(&appended, &parity, Noted::Unknown), Err(StaleParity::UnknownNote));
+    }
+
+    #[test]
+    fn parity_of_other_users_needs_a_note() {
+        let codec = &Codec::hdfs_raid()[1];
+        let [own, other] = ["own", "other"].map(|name| Owner::User(name.into()));
+        let source = File { owner: own.clone(), ..file("/f", &[512; 2], 512) };
+        let checked = |owner: &Owner, noted| {
+            let parity = File { owner: owner.clone(), ..file("/raid/f", &[512], 512) };
+            let layout = Layout::of_file(&source, codec).expect("full blocks");
+            check_parity(codec, &Source::of_file(&source, layout), &parity, noted)
+        };
+        for trusted in [own, Owner::Superuser] {
+            assert_eq!(checked(&trusted, Noted::No), Ok(Evidence::Metadata));
+        }
+        assert_eq!(checked(&other, Noted::No), Err(StaleParity::Untrusted));
+        let parity = file("/raid/f", &[512], 512);
+        let noted = Noted::Yes { note: note(&source, &parity.blocks, 3), is_living: true };
+        assert_eq!(checked(&other, noted), Ok(Evidence::Note));
     }
 
     #[test]

@@ -8,7 +8,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::listing::is_within;
-use crate::{Codec, File, Glob, LayoutError, Listing, Scope, Storing, TooFewNodes, folder, source_of};
+use crate::{
+    Codec, File, Glob, LayoutError, Listing, Scope, Storing, TooFewNodes, Unrepairable, folder, source_of,
+};
 
 /// The folder in which HDFS's clients keep removed files, in each home folder and encryption zone.
 const TRASH: &str = ".Trash";
@@ -200,6 +202,9 @@ pub enum Exclusion {
         /// Bytes of data and parity.
         after: u64,
     },
+    /// Mend could not repair a stripe of the file.
+    #[error("Mend could not repair a lost block of it: {0}")]
+    Unrepairable(#[from] Unrepairable),
     /// A folder has more blocks than the record on its parity can name.
     #[error("its files have {blocks} blocks, more than one attribute of HDFS can record")]
     ManyBlocks {
@@ -380,6 +385,7 @@ impl Exclusion {
             Self::Lost { .. } => "lost-block",
             Self::Nodes(_) => "few-datanodes",
             Self::NoSaving { .. } => "no-saving",
+            Self::Unrepairable(_) => "unrepairable",
             Self::Subfolders(_) => "subfolders",
             Self::Unlisted(_) => "unlisted-folder",
             Self::Undone => "undone",
@@ -485,6 +491,7 @@ fn time<'a, D: Deserializer<'a>>(text: D) -> Result<Duration, D::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Owner;
 
     fn policies(text: &str) -> Policies {
         Policies::parse(text).expect("policies")
@@ -502,6 +509,7 @@ mod tests {
             block_bytes: 128 << 20,
             replication: 3,
             modified_ms: 1_000_000,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: Vec::new(),

@@ -36,7 +36,7 @@ pub enum ParityState {
     Unproven,
     /// It is valid, and an operator is undoing the encoding.
     Undone,
-    /// It is not the parity of its source's present contents.
+    /// It is not the parity of its source's present contents, or has to be checked before it is used.
     Stale(StaleParity),
     /// Its file exists, but uses other parity, or cannot have any.
     Unused,
@@ -84,6 +84,7 @@ impl ParityState {
             Self::Proven => "proven",
             Self::Unproven => "unproven",
             Self::Undone => "undone",
+            Self::Stale(why) if why.is_unchecked() => "unchecked",
             Self::Stale(_) => "stale",
             Self::Unused => "unused",
             Self::Renamed(_) => "renamed-source",

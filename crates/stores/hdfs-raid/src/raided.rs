@@ -81,12 +81,6 @@ pub enum UnusableParity {
     /// The blocks of the source do not form stripes.
     #[error("its source is irregular: {0}")]
     Layout(#[from] LayoutError),
-    /// HDFS-RAID has made the parity of a folder. It recorded nowhere which of the folder's files it left out because they
-    /// were small, so with a wrong guess, a repair could rebuild wrong bytes.
-    #[error(
-        "Mend has not checked this parity of a folder by HDFS-RAID: run `mend raid encode` with a policy for the folder"
-    )]
-    Unchecked,
     /// The parity belongs to other contents.
     #[error(transparent)]
     Stale(#[from] StaleParity),
@@ -127,9 +121,6 @@ fn raided_folders<'a>(
     let (mut found, mut unusable) = (Vec::new(), Vec::new());
     for (parity, judged) in folder_parities(listing, codecs) {
         match judged {
-            Ok(judged) if judged.evidence == Evidence::Metadata => {
-                unusable.push((parity, UnusableParity::Unchecked));
-            }
             Ok(judged) => {
                 unusable.extend(judged.changes().map(|why| (parity, UnusableParity::Stale(why))));
                 found.push(judged);
@@ -200,7 +191,7 @@ impl<'a> RaidedSource<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Fingerprint, Marks, Note, Storing};
+    use crate::{Fingerprint, Marks, Note, Owner, Storing};
 
     fn file(path: &str, first: i64, lengths: &[u64]) -> File {
         let block = |(number, &bytes)| Block { number, stamp: 1000, bytes, replicas: Vec::new() };
@@ -211,6 +202,7 @@ mod tests {
             block_bytes: 512,
             replication: 1,
             modified_ms: 7,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: (first..).zip(lengths).map(block).collect(),

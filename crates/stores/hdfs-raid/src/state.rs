@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Exclusion, StaleParity};
+use crate::{Exclusion, StaleParity, Unrepairable};
 
 /// The state of a file or folder, as far as the NameNode's listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,9 +15,12 @@ pub enum State {
     /// As [`Raided`](Self::Raided), but this many stripes would not survive as many lost DataNodes as their code
     /// tolerates losses, or the loss of a rack.
     Misplaced(usize),
+    /// The parity is valid, but Mend cannot repair a stripe, so a lost block of it would stay lost. A file of the unit has one
+    /// replica.
+    Unrepairable(Unrepairable),
     /// Blocks have no intact replica.
     Damaged(Damage),
-    /// There is a parity file, but it does not belong to the present contents.
+    /// There is a parity file, but it does not belong to the present contents, or has to be checked before it is used.
     Stale(StaleParity),
     /// There is no parity, and a policy requires it.
     ShouldEncode,
@@ -30,7 +33,7 @@ pub enum State {
 pub struct Damage {
     /// Stripes from which the missing blocks can be rebuilt.
     pub repairable: usize,
-    /// Stripes that have lost more than their code can rebuild.
+    /// Stripes that have lost more than their code can rebuild, or for which Mend has no code.
     pub unrecoverable: usize,
     /// Data blocks without an intact replica whose parity is not valid.
     pub unprotected: usize,
@@ -63,8 +66,10 @@ impl State {
             Self::Raided => "raided",
             Self::NotLowered => "not-lowered",
             Self::Misplaced(_) => "misplaced",
+            Self::Unrepairable(_) => "unrepairable",
             Self::Damaged(damage) if damage.is_readable() => "degraded",
             Self::Damaged(_) => "unreadable",
+            Self::Stale(why) if why.is_unchecked() => "unchecked-parity",
             Self::Stale(_) => "stale-parity",
             Self::ShouldEncode => "should-encode",
             Self::Excluded(why) => why.name(),
@@ -79,6 +84,10 @@ impl State {
             Self::Misplaced(stripes) => {
                 Some(format!("stripes whose blocks stand too close together: {stripes}"))
             }
+            Self::Unrepairable(why) => Some(format!(
+                "Mend could not repair a lost block of it ({why}): raise its replication (hdfs dfs -setrep), or undo its \
+                 encoding"
+            )),
             Self::Damaged(damage) => Some(damage.to_string()),
             Self::Stale(why) => Some(why.to_string()),
             Self::Excluded(why) => Some(why.to_string()),

@@ -3,9 +3,6 @@
 mod folders;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-use codes::Code;
 
 use self::folders::Folders;
 use crate::folder::check_parts;
@@ -15,10 +12,11 @@ use crate::parity::{best, evidence};
 use crate::policy::{check_file, check_storing};
 use crate::protection::{parity_totals, parity_units};
 use crate::stray::Strays;
+use crate::stripe_codes::BuiltCode;
 use crate::{
     Arrangement, Block, Cluster, Codec, Damage, Exclusion, File, Folder, Health, Judge, Layout, Listing,
     Load, Member, Members, NodeIndex, ParityState, ParityUnit, Policies, Protection, RaidPolicy, Scope,
-    StaleParity, State, StripeHealth, TooFewNodes, parity_path,
+    StaleParity, State, StripeCodes, StripeHealth, TooFewNodes, parity_path,
 };
 
 /// The states of all files in a listing.
@@ -253,13 +251,6 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A code, and the number of losses that it tolerates.
-#[derive(Debug)]
-pub(crate) struct BuiltCode {
-    pub(crate) code: Arc<dyn Code>,
-    pub(crate) tolerated: usize,
-}
-
 struct Surveyor<'a> {
     listing: &'a Listing,
     policies: &'a Policies,
@@ -490,6 +481,17 @@ impl<'a> Surveyor<'a> {
             let damage = Damage { repairable, unrecoverable, unprotected: 0 };
             return (State::Damaged(damage), Vec::new());
         }
+        let unrepairable = || {
+            let built = &self.codes[encoding.codec_name()];
+            let check = |stripe: &StripeHealth<'_>| {
+                built.check(stripe.blocks.iter().copied(), stripe.members.len(), &[])
+            };
+            stripes.iter().find_map(|stripe| check(stripe).err())
+        };
+        let is_single = source.files.iter().any(|file| file.replication <= 1);
+        if let Some(why) = is_single.then(unrepairable).flatten() {
+            return (State::Unrepairable(why), Vec::new());
+        }
         let is_high =
             |policy: &RaidPolicy| source.files.iter().any(|file| file.replication > policy.replication);
         if encoding.policy.is_some_and(is_high) {
@@ -511,7 +513,8 @@ impl<'a> Surveyor<'a> {
     /// Plans the encoding of a unit.
     fn plan(&mut self, source: &Source<'a>, encoding: Encoding<'a>) -> Result<Vec<StripePlan>, Exclusion> {
         let policy = encoding.policy.ok_or(Exclusion::NoPolicy)?;
-        check_source(source, policy, encoding.codec, self.now_ms)?;
+        let codes = &self.codes[encoding.codec_name()].stripes;
+        check_source(source, policy, encoding.codec, codes, self.now_ms)?;
         let parities = encoding.codec.parity_blocks();
         let stripes = source.layout.stripes().enumerate().map(|(stripe, members)| {
             let mut replicas = data_replicas(&source.files, members);
@@ -547,18 +550,6 @@ struct Examined {
     health: Health,
 }
 
-impl BuiltCode {
-    pub(crate) fn of(codec: &Codec) -> Self {
-        const CHECKED: &str = "the code was checked when it was parsed";
-        Self { code: codec.code.build().expect(CHECKED), tolerated: codec.tolerates().expect(CHECKED) }
-    }
-
-    /// Builds the codes of all codecs, by the names of the codecs.
-    pub(crate) fn all(policies: &Policies) -> BTreeMap<&str, Self> {
-        policies.codecs().iter().map(|codec| (codec.name.as_str(), Self::of(codec))).collect()
-    }
-}
-
 /// Checks that a policy allows to encode a file or folder now.
 ///
 /// # Errors
@@ -567,6 +558,7 @@ pub(crate) fn check_source(
     source: &Source<'_>,
     policy: &RaidPolicy,
     codec: &Codec,
+    codes: &StripeCodes,
     now_ms: u64,
 ) -> Result<(), Exclusion> {
     let newest = source.files.iter().map(|file| file.modified_ms).max();
@@ -585,6 +577,9 @@ pub(crate) fn check_source(
     if let Some(lost) = lost_block(&source.files) {
         return Err(lost);
     }
+    // All other stripes have as many data blocks as the code.
+    let last = source.layout.stripes().last().map_or(0, <[Member]>::len);
+    codes.code(codec, source.blocks(), last, &[])?;
     // Files of a folder that has changed get the highest replication again before the folder is encoded.
     let highest = source.files.iter().map(|file| file.replication).max().unwrap_or(0);
     let bytes: u64 = source.files.iter().map(|file| file.bytes).sum();

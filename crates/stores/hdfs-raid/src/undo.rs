@@ -6,7 +6,7 @@
 use crate::action::DECISION_MS;
 use crate::facts::{DataNodes, Facts};
 use crate::lower::stripes;
-use crate::survey::BuiltCode;
+use crate::stripe_codes::BuiltCode;
 use crate::work::{Pair, Work, foreign_inode, raise};
 use crate::{Action, End, Exclusion, Layout, Mark, Next, Waiting};
 
@@ -26,6 +26,9 @@ impl Work {
         }
         if let Some(end) = self.lost(facts, pair).filter(|_| self.former.is_none()) {
             return Next::End(end);
+        }
+        if self.is_unclaimed(facts, pair.source, pair.parity) {
+            return self.leave(facts, pair, nodes);
         }
         self.former = Some((pair.source.inode, pair.replication));
         let path = pair.parity.file.path.clone();

@@ -15,7 +15,8 @@
 //!   file.
 //! - Parity is valid only with a [`Note`] on these blocks of the source and these of the parity. A parity file
 //!   is replaced or deleted only when all blocks of the source have their former number of replicas.
-//! - A parity file that belongs to another existing file is never touched. That file's own work renames it.
+//! - A parity file that belongs to another existing file is never touched. That file's own work renames it. Without a note,
+//!   parity that does not fit the file at its path may belong to any other, and is never touched either.
 //!
 //! The modules `encode`, `lower` and `undo` have one sequence of steps each.
 
@@ -75,6 +76,8 @@ struct Look {
 enum Standing {
     /// The parity belongs to another existing file.
     Foreign(u64),
+    /// The parity has no note, and does not fit the file. It may be the parity of a file that was renamed.
+    Unclaimed,
     /// The parity is not that of the present contents.
     Stale,
     /// The parity looks valid, but Mend has not compared it with the data.
@@ -189,6 +192,7 @@ impl Work {
         let pair = pair(source, parity);
         match self.standing(facts, &source.file, parity) {
             Standing::Foreign(inode) => self.discard_drafts(facts, End::Occupied { inode }),
+            Standing::Unclaimed => self.leave(facts, pair, nodes),
             Standing::Stale => self.encode_again(facts, source, pair, nodes),
             Standing::Unproven => self.prove_present(pair),
             Standing::Touched => {
@@ -209,8 +213,27 @@ impl Work {
             Some(Ok(Evidence::Note)) => Standing::Touched,
             // The check compares the bytes, so older parity may turn out to be right.
             Some(Ok(Evidence::Metadata) | Err(StaleParity::Older)) => Standing::Unproven,
+            Some(Err(why)) if why.is_unchecked() => Standing::Unproven,
+            Some(Err(_)) | None if self.is_unclaimed(facts, source, parity) => Standing::Unclaimed,
             Some(Err(_)) | None => Standing::Stale,
         }
+    }
+
+    /// Whether parity has no note, and is not that of the file by HDFS-RAID's test. A check of the bytes cannot show whose it is.
+    pub(crate) fn is_unclaimed(&self, facts: &Facts, source: &File, parity: &MarkedFile) -> bool {
+        let fits = match self.judge(facts, source, parity) {
+            Some(Ok(_)) => true,
+            Some(Err(why)) => why.is_unchecked(),
+            None => false,
+        };
+        parity.marks.note.is_none() && !fits
+    }
+
+    /// Raises the replication of a file, and ends: its parity may belong to another file.
+    pub(crate) fn leave(&self, facts: &Facts, pair: Pair<'_>, nodes: &DataNodes) -> Next {
+        let parity = pair.parity.file.path.clone();
+        raise(facts, pair.source, pair.replication, nodes)
+            .unwrap_or_else(|| self.discard_drafts(facts, End::Unclaimed { parity }))
     }
 
     /// Decides whether the parity is valid; `None` if the file is open or irregular, or the parity was found wrong.
@@ -220,13 +243,20 @@ impl Work {
         source: &File,
         parity: &MarkedFile,
     ) -> Option<Result<Evidence, StaleParity>> {
+        let present = note(source, &parity.file.blocks, 0);
+        let is_refuted = self.refuted.is_some_and(|refuted| refuted.is_about(&present));
+        if source.is_open || is_refuted { None } else { self.judge(facts, source, parity) }
+    }
+
+    /// Decides whether the parity is valid, without regard to its bytes; `None` if the file is irregular.
+    fn judge(
+        &self,
+        facts: &Facts,
+        source: &File,
+        parity: &MarkedFile,
+    ) -> Option<Result<Evidence, StaleParity>> {
         let MarkedFile { file: parity, marks } = parity;
         let layout = Layout::of_source(source, &self.codec).ok()?;
-        let is_refuted =
-            self.refuted.is_some_and(|refuted| refuted.is_about(&note(source, &parity.blocks, 0)));
-        if source.is_open || is_refuted {
-            return None;
-        }
         let noted = marks
             .note
             .map_or(Noted::No, |note| Noted::Yes { note, is_living: facts.living == Some(note.inode) });

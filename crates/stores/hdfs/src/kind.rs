@@ -93,7 +93,7 @@ fn encoding(cluster: &Cluster, raid: &RaidConfig) -> Option<EncodingSettings> {
 }
 
 /// Returns the codecs of raided files; none if such files are not repaired.
-fn codecs(raid: Option<RaidConfig>) -> Result<Vec<Codec>, KindError> {
+pub(crate) fn codecs(raid: Option<RaidConfig>) -> Result<Vec<Codec>, KindError> {
     let Some(raid) = raid else { return Ok(Vec::new()) };
     let help = "correct [[store.raid.codec]] of mend.toml";
     all_codecs(raid.codec).map_err(|error| KindError::new(error).help(help))

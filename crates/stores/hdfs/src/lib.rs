@@ -31,6 +31,6 @@ pub use listing::{
 pub use namenode::{AskError, NameNode, NameNodeSettings};
 pub use raid::{
     Deeds, Driver, Errand, HelperParity, Outcome, Pace, ParityMaker, Pending, RaidFile, RaidNameNode,
-    Unpaced, drive_all, term,
+    Unpaced, check_codecs, drive_all, term,
 };
 pub use storage::{AttachError, Attachment, EncodingSettings, POLICY, POLICY_WITHOUT_NAMENODE, open};

@@ -16,12 +16,12 @@ use std::str::SplitAsciiWhitespace;
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use hdfs_raid::{
-    Block, File, Folder, Gaps, Marks, Node, NodeIndex, Notes, Omission, Policies, Renaming, Storing,
+    Block, File, Folder, Gaps, Marks, Node, NodeIndex, Notes, Omission, Owner, Policies, Renaming, Storing,
     is_within, parity_files, parity_path,
 };
 
 use crate::attach::Said;
-use crate::kind::{config, settings};
+use crate::kind::{codecs, config, settings};
 use crate::listing::{decoded, number, path};
 use crate::{
     AskError, Attribute, DataNode, Edit, ExistingInodes, Hdfs, Listing, NameNode, NameNodeSettings, Progress,
@@ -30,10 +30,19 @@ use crate::{
 
 pub use by_helpers::HelperParity;
 pub use changes::RaidFile;
+use choosing::check_followed;
 pub use driving::{Deeds, Driver, Errand, Outcome, Pace, ParityMaker, Pending, Unpaced, drive_all, term};
 
 /// The most files or inodes in one query.
 const AT_ONCE: usize = 256;
+
+/// Checks that the coordinator repairs files of all codecs of these policies, according to `[store.raid]` of `mend.toml`.
+///
+/// # Errors
+/// [`KindError`].
+pub fn check_codecs(cluster: &Cluster, policies: &Policies) -> Result<(), KindError> {
+    check_followed(policies, &codecs(config(cluster)?.raid)?).map_err(KindError::new)
+}
 
 /// The NameNode of a cluster that is attached to HDFS. Only HDFS's superuser sees all files and folders.
 /// Clones share the JVM.
@@ -329,9 +338,20 @@ impl Listing {
             "closed" => false,
             _ => return None,
         };
+        let owner = owner(words.next()?, self.raid.files.last())?;
         let blocks = Vec::new();
-        let file =
-            File { inode, path, bytes, block_bytes, replication, modified_ms, storing, is_open, blocks };
+        let file = File {
+            inode,
+            path,
+            bytes,
+            block_bytes,
+            replication,
+            modified_ms,
+            owner,
+            storing,
+            is_open,
+            blocks,
+        };
         self.raid.files.push(file);
         Some(())
     }
@@ -403,6 +423,17 @@ impl Listing {
     }
 }
 
+/// Parses the owner of a file. Files with the owner of the one before share its name.
+fn owner(word: &str, before: Option<&File>) -> Option<Owner> {
+    if word == "-" {
+        return Some(Owner::Superuser);
+    }
+    let name = decoded(word.strip_prefix('=')?)?;
+    let is_same = |owner: &&Owner| matches!(owner, Owner::User(known) if **known == *name);
+    let known = before.map(|file| &file.owner).filter(is_same).cloned();
+    Some(known.unwrap_or_else(|| Owner::User(name.as_str().into())))
+}
+
 /// Removes the former paths of files that were renamed during the listing, so that each file is listed once.
 fn keep_last_paths(files: &mut Vec<File>, gaps: &mut Gaps) {
     let last: BTreeMap<u64, usize> = files.iter().enumerate().map(|(at, file)| (file.inode, at)).collect();
@@ -451,11 +482,11 @@ mod tests {
             "S %2Fkept",
             "O %2Fsecret+x refused Permission denied: user=a",
             "D %2Fa+b 1700000000000 16389",
-            "F 16390 %2Fa+b%2Ff 1500 1024 3 1700000000001 replicated closed",
+            "F 16390 %2Fa+b%2Ff 1500 1024 3 1700000000001 replicated closed =ada+b",
             "B 1073741825 1001 1024 0,1",
             "B 1073741826 1002 476 -",
             "C 1073741826 0,2",
-            "F 16391 %2Fa+b%2Fg 7 1024 1 1700000000002 striped open",
+            "F 16391 %2Fa+b%2Fg 7 1024 1 1700000000002 striped open -",
         ]);
         let raid = listing.expect("lines of an answer").into_raid();
         assert_eq!(raid.nodes.iter().map(|node| node.is_usable).collect::<Vec<_>>(), [true, false, false]);
@@ -473,15 +504,17 @@ mod tests {
         assert_eq!((file.path.as_str(), file.bytes, file.replication), ("/a b/f", 1500, 3));
         let replicas: Vec<_> = file.blocks.iter().map(|block| block.replicas.clone()).collect();
         assert_eq!(replicas, [vec![NodeIndex(0), NodeIndex(1)], Vec::new()]);
+        let owners = [&file.owner, &striped.owner];
+        assert_eq!(owners, [&Owner::User("ada b".into()), &Owner::Superuser]);
         assert_eq!((striped.storing, striped.is_open, striped.blocks.len()), (Storing::Striped, true, 0));
     }
 
     #[test]
     fn a_file_that_is_renamed_during_the_listing_is_listed_once() {
         let listing = taken(&[
-            "F 1 %2Fa 0 4 3 0 replicated closed",
-            "F 2 %2Fb 0 4 3 0 replicated closed",
-            "F 1 %2Fc 0 4 3 0 replicated closed",
+            "F 1 %2Fa 0 4 3 0 replicated closed -",
+            "F 2 %2Fb 0 4 3 0 replicated closed -",
+            "F 1 %2Fc 0 4 3 0 replicated closed -",
         ]);
         let raid = listing.expect("lines of an answer").into_raid();
         assert_eq!(raid.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["/b", "/c"]);
@@ -491,7 +524,7 @@ mod tests {
 
     #[test]
     fn renames_during_a_listing_are_named_unless_the_file_is_new_or_listed() {
-        let file = "F 1 %2Fa%2Flisted 0 4 3 0 replicated closed";
+        let file = "F 1 %2Fa%2Flisted 0 4 3 0 replicated closed -";
         let listing = hdfs_raid::Listing {
             root: "/a".to_owned(),
             ..taken(&[file]).expect("a line of an answer").into_raid()
@@ -525,13 +558,15 @@ mod tests {
 
     #[test]
     fn other_lines_are_refused() {
-        let (node, file) = ("n 0 u a:1", "F 1 %2Ff 5 4 3 0 replicated closed");
+        let (node, file) = ("n 0 u a:1", "F 1 %2Ff 5 4 3 0 replicated closed -");
         assert!(taken(&[node, file, "B 1 1 4 0"]).is_some());
         for line in [
             "B 1 1 4 1",
             "B 1 1 4",
             "B 1 1 4 x",
             "F 1 %2Ff 5 4 3 0 replicated",
+            "F 1 %2Ff 5 4 3 0 replicated closed",
+            "F 1 %2Ff 5 4 3 0 replicated closed ada",
             "D %2Fa",
             "D %2Fa 7",
             "S",

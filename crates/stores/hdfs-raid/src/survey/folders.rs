@@ -7,7 +7,6 @@ use crate::folder::{FolderParity, LEAST_BYTES, best_of_folders, folder_parities,
 use crate::health;
 use crate::listing::parent;
 use crate::members::block_at;
-use crate::parity::Evidence;
 use crate::{
     Block, Codec, Exclusion, File, Folder, Layout, Listing, Member, NodeIndex, ParityState, Policies,
     Protection, Scope, Unit, listing_order, parity_path, source_of,
@@ -71,8 +70,7 @@ impl<'a> Folders<'a> {
             }
             let parts = parts(self.files.get(folder.path.as_str())?.iter().copied());
             let found = FolderParity::of(listing, folder, parts, parity, codec).ok()?;
-            (found.evidence == Evidence::Note && found.protects_some())
-                .then_some((folder.path.as_str(), (codec, parity)))
+            found.protects_some().then_some((folder.path.as_str(), (codec, parity)))
         };
         listing.files.iter().filter_map(stray).collect()
     }
@@ -166,7 +164,7 @@ impl<'a> Surveyor<'a> {
     /// Returns the number of lost blocks in a changed folder that its former parity suffices to rebuild.
     pub(super) fn still_protected(&self, source: &Source<'a>, parity: &File, codec: &Codec) -> usize {
         let Some(found) = self.changed(source, parity, codec) else { return 0 };
-        let code = &self.codes[codec.name.as_str()].code;
+        let built = &self.codes[codec.name.as_str()];
         let stripes =
             found.places.chunks(codec.data_blocks()).zip(parity.blocks.chunks(codec.parity_blocks()));
         let protected = stripes.map(|(places, parity)| {
@@ -179,8 +177,8 @@ impl<'a> Surveyor<'a> {
             let lost = data.iter().flatten().filter(|block| block.replicas.is_empty()).count();
             let gone: Vec<usize> = (0..data.len()).filter(|&at| data[at].is_none()).collect();
             // Repairs need the code without the blocks that are gone. Codes with sub-blocks have none.
-            let is_repairable = || codec.punctured(data.len(), &gone).is_ok();
-            let is_decodable = || health::is_decodable(code.as_ref(), data.len(), &holders);
+            let is_repairable = || built.check(data.iter().flatten().copied(), data.len(), &gone).is_ok();
+            let is_decodable = || health::is_decodable(built.code.as_ref(), data.len(), &holders);
             if lost > 0 && is_decodable() && is_repairable() { lost } else { 0 }
         });
         protected.sum()

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    Block, Codec, DataNodes, End, Exclusion, FactFinder, File, Fingerprint, Folder, Goal, Listing, Mark,
-    Marks, Members, Next, Node, NodeIndex, Note, Notes, ParityState, Policies, RaidedStripe, Scope,
-    StaleParity, State, Storing, UnusableParity, Work, forecast, raided, survey,
+    Block, Codec, DataNodes, End, Exclusion, FactFinder, File, Fingerprint, Folder, Goal, Inspector, Listing,
+    Mark, Marks, Members, Next, Node, NodeIndex, Note, Notes, Owner, ParityState, Policies, RaidedStripe,
+    Scope, StaleParity, State, Storing, UnusableParity, Work, forecast, raided, survey,
 };
 use proptest::prelude::*;
 
@@ -52,6 +52,7 @@ fn file(path: &str, inode: u64, lengths: &[u64], replication: u16) -> File {
         block_bytes: BLOCK,
         replication,
         modified_ms: 1000,
+        owner: Owner::Superuser,
         storing: Storing::Replicated,
         is_open: false,
         blocks: lengths.iter().enumerate().map(block).collect(),
@@ -242,7 +243,27 @@ fn parity_that_hdfs_raid_wrote_for_a_folder_is_checked_before_it_is_used() {
     listing.notes = Notes::default();
     let parity = listing.files.last_mut().expect("parity");
     parity.blocks.iter_mut().for_each(|block| block.stamp += 5000);
-    assert_eq!(protected(&listing), (vec![], Some(UnusableParity::Unchecked)));
+    let unchecked = UnusableParity::Stale(StaleParity::Unchecked);
+    assert_eq!(protected(&listing), (vec![], Some(unchecked)));
+    // A survey counts nothing as rebuilt that is not.
+    let found = unit(&listing, "/d");
+    assert_eq!((found.state.name(), found.health.single), ("unchecked-parity", 4));
+    assert_eq!(found.protection.expect("parity").state.name(), "unchecked");
+    let mut lost = listing.clone();
+    lost.files[0].blocks[0].replicas.clear();
+    let found = unit(&lost, "/d");
+    assert_eq!((found.state.name(), found.health.unprotected), ("unreadable", 1));
+    assert!(Inspector::new(&lost, &policies()).stripes(&unit(&lost, "/d")).is_empty());
+    // It is checked, and gets a record and a note.
+    let steps = steps(&listing, "/d", ENCODED);
+    assert_eq!(
+        steps[..2],
+        [
+            "record the blocks of the folder on /p/d",
+            "read the parity back and check it against the data (1 file)"
+        ]
+    );
+    assert_eq!(steps.last().map(String::as_str), Some("encoded"), "{steps:#?}");
     let mut touched = listing.clone();
     touched.folders[1].modified_ms = 2000;
     let why = StaleParity::Modified { source_ms: 2000, parity_ms: 1000 };
@@ -413,8 +434,24 @@ fn a_file_that_hdfs_erasure_codes_is_not_raised() {
     listing.files.push(File { storing: Storing::Striped, ..file("/d/new", 30, &[50_000], 1) });
     listing.files[0].replication = 3;
     let facts = FactFinder::new(&listing).facts(&codec(), Some(&policies().policies()[0]), "/d", NOW_MS);
-    let low: Vec<&str> = facts.below(3).iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(low, ["/d/b", "/d/c", "/d/e"]);
+    let paths = |files: Vec<&File>| files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
+    assert_eq!(paths(facts.below(3)), ["/d/b", "/d/c", "/d/e"]);
+    assert_eq!(
+        (paths(facts.above(0)), paths(facts.above(1))),
+        (["/d/a", "/d/b", "/d/c", "/d/e"].map(str::to_owned).to_vec(), vec!["/d/a".to_owned()],)
+    );
+}
+
+/// HDFS lists such a file with replication 1, whatever is asked for.
+#[test]
+fn a_folder_with_a_file_that_hdfs_erasure_codes_reaches_its_replication() {
+    let mut listing = encoded(sources(2));
+    listing.files.push(File { storing: Storing::Striped, ..file("/d/new", 30, &[], 1) });
+    listing.files.last_mut().expect("a file").bytes = 50_000;
+    let goal = Goal::Encoded { replication: 2, parity_replication: 1 };
+    let steps = steps(&listing, "/d", goal);
+    assert!(!steps.contains(&"set the replication of /d to 2".to_owned()), "{steps:#?}");
+    assert_eq!(steps.last().map(String::as_str), Some("encoded"), "{steps:#?}");
 }
 
 #[test]

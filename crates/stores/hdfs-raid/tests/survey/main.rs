@@ -6,8 +6,8 @@ mod protection;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    Block, Damage, Exclusion, File, Fingerprint, Folder, Listing, Marks, Node, NodeIndex, Note, Notes,
-    Policies, Seat, StaleParity, State, Storing, Survey, Unit, survey,
+    Block, Damage, Exclusion, FactFinder, File, Fingerprint, Folder, Listing, Marks, Node, NodeIndex, Note,
+    Notes, Owner, Policies, Seat, StaleParity, State, Storing, Survey, Unit, survey,
 };
 use proptest::prelude::*;
 
@@ -60,6 +60,7 @@ fn file(path: &str, blocks: u64, replication: u16, from: usize) -> File {
         block_bytes: BLOCK,
         replication,
         modified_ms: 1000,
+        owner: Owner::Superuser,
         storing: Storing::Replicated,
         is_open: false,
         blocks: (0..blocks).map(block).collect(),
@@ -175,6 +176,39 @@ fn files_that_are_not_encoded_have_a_reason() {
     assert_eq!(why.to_string(), "a stripe needs 14 DataNodes in service, and there are 13");
 }
 
+/// The second local parity block of the last stripe would have no data.
+#[test]
+fn files_with_a_stripe_that_mend_cannot_repair_keep_their_replicas() {
+    const LOCAL: &str = "[[policy]]\nname = \"local\"\npaths = [\"/local\"]\ncodec = \"local\"\n\
+                         [[codec]]\nname = \"local\"\ncode = \"lrc-4-2-1\"\nparity_root = \"/raid-local\"\n";
+    let policies = Policies::parse(LOCAL).expect("policies");
+    let state = |files: Vec<File>| unit(&survey(&listing(files), &policies, NOW), "/local/f").state;
+    let source = |blocks, replication| file("/local/f", blocks, replication, 0);
+    let excluded = state(vec![source(5, 3)]);
+    let State::Excluded(why) = &excluded else { panic!("{excluded:?}") };
+    assert_eq!(why.name(), "unrepairable", "{why}");
+    assert_eq!(state(vec![source(8, 3)]), State::ShouldEncode);
+    // The work on the file follows the same rule.
+    let replicated = listing(vec![source(5, 3)]);
+    let (codec, policy) = (policies.codec("local").expect("a codec"), &policies.policies()[0]);
+    let facts = FactFinder::new(&replicated).facts(codec, Some(policy), "/local/f", NOW);
+    assert_eq!(facts.unfit.as_ref(), Some(why));
+
+    // An earlier version has encoded it.
+    let parity = || file("/raid-local/local/f", 6, 1, 10);
+    let named = state(vec![source(5, 1), parity()]);
+    assert!(matches!(named, State::Unrepairable(_)), "{named:?}");
+    assert!(named.reason().expect("a reason").contains("hdfs dfs -setrep"));
+    assert_eq!(state(vec![source(5, 3), parity()]), State::NotLowered);
+    assert_eq!(state(vec![source(8, 1), parity()]), State::Raided);
+    let lose = |at: usize| {
+        let mut source = source(5, 1);
+        source.blocks[at].replicas.clear();
+        state(vec![source, parity()])
+    };
+    assert_eq!([lose(0), lose(4)], [damage(1, 0), damage(0, 1)].map(State::Damaged));
+}
+
 #[test]
 fn an_encoded_file_without_a_policy_is_raided() {
     let files = vec![file("/other/f", 10, 1, 0), file("/raidrs/other/f", 4, 1, 10)];
@@ -200,7 +234,9 @@ fn files_of_a_folder_are_encoded_together() {
     let parity = file("/dir-raid/small/d", 1, 1, 19);
     let lowered = |path, blocks, from| file(path, blocks, 1, from);
     let raided = vec![lowered("/small/d/b", 2, 3), lowered("/small/d/a", 3, 0), parity];
-    assert_eq!(unit(&surveyed(&listing(raided)), "/small/d").state, State::Raided);
+    // Mend has not checked the parity.
+    let unchecked = State::Stale(StaleParity::Unchecked);
+    assert_eq!(unit(&surveyed(&listing(raided)), "/small/d").state, unchecked);
     let mut nested = files;
     nested.push(file("/small/d/sub/c", 5, 3, 0));
     let survey = surveyed(&listing(nested));

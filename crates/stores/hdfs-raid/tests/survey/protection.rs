@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    Codec, File, Fingerprint, Folder, Listing, Marks, Note, Notes, Omission, ParityState, StaleParity, State,
-    Survey,
+    Action, Codec, DataNodes, FactFinder, File, Fingerprint, Folder, Goal, Listing, Marks, Next, Note, Notes,
+    Omission, Owner, ParityState, StaleParity, State, Survey, Work,
 };
 
-use crate::{BLOCK, encoded, file, listing, surveyed, unit};
+use crate::{BLOCK, NOW, encoded, file, listing, surveyed, unit};
 
 const PARITY: &str = "/raidrs/large/f";
 
@@ -53,6 +53,23 @@ fn a_note_decides_before_times() {
 #[test]
 fn parity_without_a_note_is_unproven() {
     assert_eq!(without_note(&listing(encoded().into()), PARITY), "unproven");
+}
+
+/// Any user who may write below the parity root could have made it.
+#[test]
+fn parity_of_another_user_is_checked_before_it_is_used() {
+    let [source, parity] = encoded();
+    let parity = File { owner: Owner::User("other".into()), ..parity };
+    let listing = listing(vec![source, parity]);
+    let survey = surveyed(&listing);
+    assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Untrusted));
+    assert_eq!(parity_state(&survey, PARITY).name(), "unchecked");
+    let [codec, ..] = Codec::hdfs_raid();
+    assert!(hdfs_raid::raided(&listing, std::slice::from_ref(&codec)).sources.is_empty());
+    let facts = FactFinder::new(&listing).facts(&codec, None, "/large/f", NOW);
+    let goal = Goal::Encoded { replication: 1, parity_replication: 1 };
+    let next = Work::new(codec, 4, goal, 1).next(&facts, &DataNodes::of(&listing), NOW);
+    assert!(matches!(next, Next::Act(Action::Prove { .. })), "{next}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    Block, File, Fingerprint, Folder, Gaps, Listing, Mark, Marks, Node, NodeIndex, Note, Storing,
+    Block, File, Fingerprint, Folder, Gaps, Listing, Mark, Marks, Node, NodeIndex, Note, Owner, Storing,
 };
 
 /// Data blocks in a stripe.
@@ -104,6 +104,7 @@ impl SimFile {
             block_bytes: BLOCK_BYTES,
             replication: self.replication,
             modified_ms: self.modified_ms,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: self.is_open,
             blocks: self.listed_blocks(),

@@ -95,6 +95,51 @@ fn a_file_at_the_former_path_gets_parity_of_its_own() {
     assert_protected(&world, "/d/g");
 }
 
+/// HDFS-RAID's parity has no note, and nothing shows whose it is.
+#[test]
+fn parity_without_a_note_that_does_not_fit_is_not_replaced() {
+    for change in [Change::Replace, Change::Append, Change::Touch] {
+        let mut world = World::new(Start::Foreign(true));
+        world.hdfs.change(change);
+        let parity = world.hdfs.files["/p/d/f"].fingerprint();
+        for goal in [ENCODED, Goal::Plain] {
+            let unclaimed = End::Unclaimed { parity: "/p/d/f".to_owned() };
+            assert_eq!(world.run("/d/f", goal), unclaimed, "{change:?}");
+            world.assert_end(&unclaimed);
+        }
+        assert_eq!(world.hdfs.files["/p/d/f"].fingerprint(), parity, "{change:?}");
+    }
+}
+
+/// An operator renames the parity like its file.
+#[test]
+fn parity_without_a_note_counts_again_at_the_path_of_its_file() {
+    let mut world = World::new(Start::Foreign(true));
+    world.hdfs.change(Change::Replace);
+    rename(&mut world.hdfs, "/p/d/f", "/p/d/g");
+    for path in ["/d/g", "/d/f"] {
+        assert_eq!(world.run(path, ENCODED), End::Encoded);
+        assert_protected(&world, path);
+    }
+    assert!(!first_words(&world.actions)[..2].contains(&"encode".to_owned()), "its parity is not made again");
+}
+
+/// A client changes a file that HDFS-RAID has encoded.
+#[test]
+fn a_file_with_parity_that_does_not_fit_gets_its_replicas() {
+    let mut world = World::new(Start::Foreign(true));
+    let source = world.hdfs.files.get_mut("/d/f").expect("a file");
+    source.replication = 1;
+    for block in &mut source.blocks {
+        block.replicas = [0].into();
+        block.most = 1;
+    }
+    world.hdfs.change(Change::Append);
+    let end = world.run("/d/f", ENCODED);
+    assert_eq!(first_words(&world.actions), ["set"]);
+    world.assert_end(&end);
+}
+
 /// The parity of each is at the path of the other, and nothing is overwritten.
 #[test]
 fn two_files_that_change_their_names_keep_their_parity() {

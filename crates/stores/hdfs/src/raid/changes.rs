@@ -203,7 +203,7 @@ fn replicate(facts: &Facts, path: &str, replication: u16, until_ms: u64) -> Resu
     let is_source = facts.source.as_ref().is_some_and(|source| source.file.path == path);
     let low = facts.below(replication);
     let files: Vec<&File> = match is_source {
-        true if low.is_empty() => facts.files().filter(|file| file.replication > replication).collect(),
+        true if low.is_empty() => facts.above(replication),
         true => low,
         false => found(facts, path).into_iter().collect(),
     };
@@ -317,7 +317,7 @@ pub(super) fn trouble(error: AskError) -> Trouble {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, MarkedFile, Marks, NodeIndex, Scope, Storing};
+    use hdfs_raid::{Block, MarkedFile, Marks, NodeIndex, Owner, Scope, Storing};
 
     use super::*;
 
@@ -336,6 +336,7 @@ mod tests {
             block_bytes: 512,
             replication: 3,
             modified_ms: 0,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: [(1, 512), (2, 512), (3, 76)].map(block).to_vec(),

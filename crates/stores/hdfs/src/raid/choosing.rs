@@ -62,9 +62,7 @@ impl Encodings {
                 None => self.by_codec.get(&found.codec.name)?,
             };
             let modified_ms = *times.get(unit.path.as_str())?;
-            // Parity of another codec remains from a former policy.
-            let is_own = found.codec.name == encoding.codec.name;
-            let urgency = urgency(unit, &times).filter(|_| is_own && covers(&unit.path))?;
+            let urgency = urgency(unit, &times).filter(|_| covers(&unit.path))?;
             let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
             let stray = unit.stray().map(str::to_owned);
             Some(Task { path, bytes: unit.bytes, modified_ms, urgency, encoding, stray })
@@ -88,8 +86,8 @@ fn urgency(unit: &Unit, times: &BTreeMap<&str, u64>) -> Option<Urgency> {
     match &unit.state {
         State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => Some(Urgency::Unsafe),
         State::Stale(_) => Some(Urgency::Changed),
-        // The blocks of a damaged file are repaired first.
-        State::Damaged(_) | State::Excluded(_) => None,
+        // The blocks of a damaged file are repaired first. Operators decide about files that cannot be repaired.
+        State::Damaged(_) | State::Unrepairable(_) | State::Excluded(_) => None,
         State::NotLowered => Some(Urgency::Unfinished),
         _ if is_unfinished(unit, times) => Some(Urgency::Unfinished),
         State::Misplaced(_) => Some(Urgency::Misplaced),
@@ -120,16 +118,25 @@ pub(crate) fn not_renamed(tasks: Vec<Task>, listing: &Listing) -> (Vec<Task>, bo
     (certain, is_less)
 }
 
-/// Returns the first policy whose codec the coordinator does not follow, with the codec. It would not repair the files.
-pub(crate) fn unfollowed<'a>(policies: &'a Policies, followed: &[Codec]) -> Option<(&'a str, &'a str)> {
+/// Checks that the coordinator follows the codecs of all policies. It would not repair files of other codecs. `followed` is
+/// empty without `[store.raid]` in `mend.toml`.
+///
+/// # Errors
+/// A text for operators that names the first policy with another codec.
+pub(crate) fn check_followed(policies: &Policies, followed: &[Codec]) -> Result<(), String> {
     let mut pairs = policies.policies().iter().map(|policy| (policy, policies.codec_of(policy)));
-    let found = pairs.find(|(_, codec)| !followed.contains(codec));
-    found.map(|(policy, codec)| (policy.name.as_str(), codec.name.as_str()))
+    let Some((policy, codec)) = pairs.find(|(_, codec)| !followed.contains(codec)) else { return Ok(()) };
+    let next = match followed.is_empty() {
+        true => "add [store.raid] to mend.toml on all machines, and restart coordinator and helpers",
+        false => "add the same codec as [[store.raid.codec]] to mend.toml, and restart the coordinator",
+    };
+    let (policy, codec) = (&policy.name, &codec.name);
+    Err(format!("policy {policy} uses codec {codec}, and files with it would not be repaired: {next}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, Fingerprint, Mark, Node, NodeIndex, Note, Storing};
+    use hdfs_raid::{Block, File, Fingerprint, Mark, Node, NodeIndex, Note, Owner, Storing};
 
     use super::*;
 
@@ -153,6 +160,7 @@ mod tests {
             block_bytes: 1 << 20,
             replication,
             modified_ms: inode,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks,
@@ -281,7 +289,9 @@ mod tests {
     #[test]
     fn codecs_that_are_not_followed_are_found() {
         let policies = Policies::parse(POLICIES).expect("policies");
-        assert_eq!(unfollowed(&policies, &Codec::hdfs_raid()), None);
-        assert_eq!(unfollowed(&policies, &[]), Some(("p", "xor")));
+        assert_eq!(check_followed(&policies, &Codec::hdfs_raid()), Ok(()));
+        let told = |followed: &[Codec]| check_followed(&policies, followed).expect_err("it is not followed");
+        assert!(told(&[]).starts_with("policy p uses codec xor") && told(&[]).contains("add [store.raid] "));
+        assert!(told(&Codec::hdfs_raid()[..1]).contains("[[store.raid.codec]]"));
     }
 }

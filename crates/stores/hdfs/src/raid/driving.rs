@@ -427,7 +427,7 @@ impl Pace for Unpaced {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, Codec, File, MarkedFile, Marks, NodeIndex, Scope, Storing};
+    use hdfs_raid::{Block, Codec, File, MarkedFile, Marks, NodeIndex, Owner, Scope, Storing};
 
     use super::*;
 
@@ -444,6 +444,7 @@ mod tests {
             block_bytes: 512,
             replication: 3,
             modified_ms: 0,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: [(1, 512), (2, 512), (3, 76)].map(block).to_vec(),
@@ -473,6 +474,7 @@ mod tests {
             block_bytes: 512,
             replication: 3,
             modified_ms: 0,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: Vec::new(),

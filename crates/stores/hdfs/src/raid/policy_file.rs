@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hdfs_raid::{Codec, Policies};
 
-use super::choosing::unfollowed;
+use super::choosing::check_followed;
 
 /// The policies of a file.
 ///
@@ -67,13 +67,8 @@ impl PolicyFile {
 
     fn parse(&self, text: &str) -> Result<Policies, String> {
         let policies = Policies::parse(text).map_err(|error| error.to_string())?;
-        match unfollowed(&policies, &self.followed) {
-            None => Ok(policies),
-            Some((policy, codec)) => Err(format!(
-                "policy {policy} uses codec {codec}, and files with it would not be repaired: add the same codec as \
-                 [[store.raid.codec]] to mend.toml, and restart the coordinator"
-            )),
-        }
+        check_followed(&policies, &self.followed)?;
+        Ok(policies)
     }
 
     /// Returns the policies that apply now.

@@ -1,12 +1,9 @@
 //! [`Coded`]: the blocks of a stripe, which HDFS has either as a block group or as blocks of a raided file.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use codes::{BlockIndex, CodeSpec};
-use hdfs_raid::{
-    Block, Codec, DataBlock, File, Fingerprint, NodeIndex, RaidedSource, RaidedStripe, ShortenError, Storing,
-};
+use hdfs_raid::{Block, DataBlock, File, Fingerprint, NodeIndex, RaidedSource, RaidedStripe, Storing};
 use repair::{NodeId, StripeId};
 
 use super::recounts::Count;
@@ -317,24 +314,10 @@ pub(super) fn homes(blocks: &[&Block]) -> Vec<(u8, NodeIndex)> {
     indexed.flat_map(|(index, block)| block.replicas.iter().map(move |&node| (index, node))).collect()
 }
 
-/// The codec of a stripe, its number of data blocks, and those of them that do not exist any more.
-type Shape = (String, usize, Vec<usize>);
-
-/// The codes of stripes by their shapes, to compute each of them once.
-#[derive(Default)]
-pub(super) struct ShortCodes(BTreeMap<Shape, Result<Arc<CodeSpec>, ShortenError>>);
-
-impl ShortCodes {
-    /// Returns the code of a stripe with this many data blocks, whose blocks at the positions `gone` do not exist any
-    /// more.
-    pub fn get(&mut self, codec: &Codec, data: usize, gone: &[usize]) -> Result<Arc<CodeSpec>, ShortenError> {
-        let code = self.0.entry((codec.name.clone(), data, gone.to_vec()));
-        code.or_insert_with(|| codec.punctured(data, gone).map(Arc::new)).clone()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use hdfs_raid::{Codec, Owner};
+
     use super::*;
 
     fn block(number: i64, stamp: u64, bytes: u64, nodes: &[usize]) -> Block {
@@ -350,6 +333,7 @@ mod tests {
             block_bytes: 512,
             replication: 1,
             modified_ms: 9,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks,
@@ -361,7 +345,7 @@ mod tests {
         let codec = Codec::new("c", "rs-5-3".parse().expect("a code"), "/p", hdfs_raid::Scope::File);
         let raid = |number, stamp, bytes| RaidBlock { number, stamp, bytes };
         RaidStripe {
-            code: ShortCodes::default().get(&codec, 2, &[]).expect("a code"),
+            code: Arc::new(codec.punctured(2, &[]).expect("a code")),
             block_bytes: 512,
             source: 16,
             data: vec![Extent { inode: 16, start: 1536, blocks: 2 }],
@@ -455,7 +439,7 @@ mod tests {
             let data: Vec<_> = left.map(|at| data[at]).collect();
             let blocks = data.iter().copied().chain([(48, 1020), (49, 1021)]);
             let stripe = RaidStripe {
-                code: ShortCodes::default().get(&codec, 3, gone).expect("a code"),
+                code: Arc::new(codec.punctured(3, gone).expect("a code")),
                 block_bytes: 512,
                 source: 9,
                 data: data.iter().map(|_| Extent { inode: 16, start: 0, blocks: 1 }).collect(),

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use codes::CodeSpec;
 use hdfs_raid::{
-    Block, Codec, File, NodeIndex, Raided, RaidedSource, RaidedStripe, UnusableParity, parity_path, source_of,
+    Block, File, NodeIndex, Raided, RaidedSource, RaidedStripe, StripeCodes, UnusableParity, parity_path,
+    source_of,
 };
 use repair::NodeId;
 use store_api::CatalogError;
 
-use super::coded::{Coded, RaidStripe, Replication, ShortCodes, homes, is_raid};
+use super::coded::{Coded, RaidStripe, Replication, homes, is_raid};
 use super::groups::Listed;
 use super::names::{Place, is_within, split};
 use super::open::Attachment;
@@ -22,7 +22,7 @@ use crate::listing::{DataNode, FileRef, Listing, Phase, name_hash};
 /// The state of raided files and folders, apart from their stripes.
 #[derive(Default)]
 pub(super) struct Raiding {
-    codes: ShortCodes,
+    codes: StripeCodes,
     /// Parity files that do not protect all blocks of their sources, with the reasons.
     unusable: BTreeMap<String, String>,
     /// The paths of these sources.
@@ -66,21 +66,6 @@ impl Attachment {
 }
 
 impl Raiding {
-    /// Returns the code of a stripe, or why Mend cannot repair the stripe.
-    fn code_of(&mut self, codec: &Codec, stripe: &RaidedStripe<'_>) -> Result<Arc<CodeSpec>, String> {
-        match blocks_of(stripe).into_iter().find(|block| !is_raid(block.number)) {
-            // The numbers of block groups are negative since Hadoop 3.
-            Some(block) => Err(format!(
-                "block {} has a negative number, as only Hadoop before 2.3 gave to blocks: write the file anew",
-                block.number
-            )),
-            None => {
-                let data = stripe.data.len() + stripe.gone.len();
-                self.codes.get(codec, data, &stripe.gone).map_err(|error| error.to_string())
-            }
-        }
-    }
-
     /// Replaces what is known of the parity of these sources, or of all if `None`.
     fn replace(
         &mut self,
@@ -226,14 +211,16 @@ impl State {
         let files: BTreeMap<u64, &File> = source.files.iter().map(|file| (file.inode, *file)).collect();
         let mut skipped = None;
         for stripe in source.stripes() {
-            let code = match self.raiding.code_of(source.codec, &stripe) {
+            let (blocks, data) = (blocks_of(&stripe), stripe.data.len() + stripe.gone.len());
+            let code = self.raiding.codes.code(source.codec, blocks.iter().copied(), data, &stripe.gone);
+            let code = match code {
                 Ok(code) => code,
                 Err(why) => {
-                    skipped = Some(why);
+                    skipped = Some(why.to_string());
                     continue;
                 }
             };
-            let homes = homes(&blocks_of(&stripe)).into_iter().map(|(index, node)| (index, numbers[node.0]));
+            let homes = homes(&blocks).into_iter().map(|(index, node)| (index, numbers[node.0]));
             let stripe = RaidStripe::new(source, &stripe, code);
             let data = stripe.data.iter().map(|extent| files[&extent.inode]);
             let replication = Replication::of(data.chain([source.parity]));
@@ -288,36 +275,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{DataBlock, Scope};
+    use hdfs_raid::Codec;
 
     use super::*;
-
-    fn stripe<'a>(file: &'a File, parity: &'a [Block]) -> RaidedStripe<'a> {
-        let data = file.blocks.iter().map(|block| DataBlock { file, start: 0, block }).collect();
-        RaidedStripe { parity_start: 0, block_bytes: 9, data, gone: Vec::new(), parity }
-    }
-
-    #[test]
-    fn stripes_that_mend_cannot_repair_have_a_reason() {
-        let block = |number| Block { number, stamp: 1001, bytes: 9, replicas: Vec::new() };
-        let (data, parity, old) = (file("/a", vec![block(1), block(2)]), [block(3)], [block(-4)]);
-        let codec = |code: &str| Codec::new(code, code.parse().expect("a code"), "/p", Scope::File);
-        let mut raiding = Raiding::default();
-        let mut code_of =
-            |code: &str, parity: &[Block]| raiding.code_of(&codec(code), &stripe(&data, parity));
-        let xor = code_of("xor-11-10", &parity).expect("a code");
-        assert_eq!(xor.to_string(), "xor-3-2");
-        let error = code_of("xor-11-10", &old).expect_err("a number of a block group");
-        assert!(error.contains("block -4 has a negative number"), "{error}");
-        let error = code_of("clay-14-10-13", &parity).expect_err("a short stripe");
-        assert!(error.contains("has sub-blocks"), "{error}");
-        // A data block was deleted: nothing is left of an XOR parity.
-        let punctured = RaidedStripe { gone: vec![2], ..stripe(&data, &parity) };
-        let error = raiding.code_of(&codec("xor-11-10"), &punctured).expect_err("no parity is left");
-        assert!(error.contains("protects no other block"), "{error}");
-        let code = raiding.code_of(&codec("rs-14-10-hdfs-raid"), &punctured).expect("a code");
-        assert_eq!((code.blocks(), code.data_blocks()), (6, 3));
-    }
 
     fn file(path: &str, blocks: Vec<Block>) -> File {
         File {
@@ -327,6 +287,7 @@ mod tests {
             block_bytes: 9,
             replication: 1,
             modified_ms: 0,
+            owner: hdfs_raid::Owner::Superuser,
             storing: hdfs_raid::Storing::Replicated,
             is_open: false,
             blocks,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-use hdfs_raid::{Codec, Draft, DraftName, File, Marks, NodeIndex, Scope, Storing};
+use hdfs_raid::{Codec, Draft, DraftName, File, Marks, NodeIndex, Owner, Scope, Storing};
 use proptest::prelude::*;
 use store_api::Later;
 
@@ -125,6 +125,7 @@ fn file(path: &str, inode: u64, blocks: Vec<Block>) -> File {
         block_bytes: BLOCK,
         replication: 3,
         modified_ms: 2,
+        owner: Owner::Superuser,
         storing: Storing::Replicated,
         is_open: false,
         blocks,

@@ -1,6 +1,6 @@
 //! Tests of the ends of work on files: for the schedule, for the history, and for drafts of others.
 
-use hdfs_raid::{DraftName, File, Goal, MarkedFile, Marks, Refusal, Storing, Trouble, Waiting};
+use hdfs_raid::{DraftName, File, Goal, MarkedFile, Marks, Owner, Refusal, Storing, Trouble, Waiting};
 use store_api::FileWorkKind;
 
 use super::*;
@@ -92,6 +92,7 @@ fn drafts_of_others_are_respected_until_nothing_changes_them() {
             block_bytes: 512,
             replication: 1,
             modified_ms,
+            owner: Owner::Superuser,
             storing: Storing::Replicated,
             is_open: false,
             blocks: Vec::new(),

@@ -13,8 +13,8 @@ const STRIPE: &str = "raid_32_1010";
 /// 1.
 fn told(modified: u64, holder: &str) -> String {
     format!(
-        "F 16 %2Ff 1236 512 1 {modified} replicated closed\nB 32 1004 512 0\nB 33 1005 512 {holder}\nB 34 1006 212 2\n\
-         F 17 %2Fraid%2Ff 512 512 1 7 replicated closed\nB 48 1010 512 3\n"
+        "F 16 %2Ff 1236 512 1 {modified} replicated closed -\nB 32 1004 512 0\nB 33 1005 512 {holder}\nB 34 1006 212 2\n\
+         F 17 %2Fraid%2Ff 512 512 1 7 replicated closed -\nB 48 1010 512 3\n"
     )
 }
 
@@ -126,11 +126,11 @@ fn losses_of_raided_files_are_known_although_the_lists_are_too_long() {
 /// Parity by a codec that comes first becomes valid. The other parity is valid too.
 #[test]
 fn a_file_with_parity_by_two_codecs_has_the_stripes_of_one() {
-    let small = "F 19 %2Fsmall%2Ff 1024 512 1 7 replicated closed\nB 50 1011 512 3\nB 51 1012 512 4\n";
+    let small = "F 19 %2Fsmall%2Ff 1024 512 1 7 replicated closed -\nB 50 1011 512 3\nB 51 1012 512 4\n";
     let both = told(7, "1") + small;
     let stale = both.replace("512 512 1 7", "512 512 1 8");
-    let second = "F 16 %2Ff 1236 512 1 7 replicated closed\nB 34 1006 212 2\n\
-                  F 19 %2Fsmall%2Ff 1024 512 1 7 replicated closed\nB 51 1012 512 4\n";
+    let second = "F 16 %2Ff 1236 512 1 7 replicated closed -\nB 34 1006 212 2\n\
+                  F 19 %2Fsmall%2Ff 1024 512 1 7 replicated closed -\nB 51 1012 512 4\n";
     let answers = [("raided", stale.as_str()), ("blocks 16 1024 212 19 512 512", second)];
     let mut script = Script::open_with(&[&[("homes-7", WHOLE)], &answers[..]].concat());
     let nodes = script.await_nodes();
@@ -170,7 +170,7 @@ fn a_replica_on_another_datanode_is_reported_when_one_is_decommissioned() {
 }
 
 /// The first file of the folder `/d`.
-const FIRST: &str = "F 20 %2Fd%2Fa 20480 20480 1 7 replicated closed\nB 32 1004 20480 0\n";
+const FIRST: &str = "F 20 %2Fd%2Fa 20480 20480 1 7 replicated closed -\nB 32 1004 20480 0\n";
 
 /// Returns what the NameNode tells of the folder `/d` and its parity: the lines about its first file, the second file with
 /// block 33 on this DataNode, and two parity blocks.
@@ -181,8 +181,8 @@ fn told_folder(first: &str, holder: &str) -> String {
     let [source, of_parity] = [&data, &parity].map(Fingerprint::of);
     let note = Note { inode: 9, replication: 3, source, parity: of_parity };
     let mut text = format!(
-        "D %2Fd 7 9\n{first}F 21 %2Fd%2Fb 15000 20480 1 7 replicated closed\nB 33 1005 15000 {holder}\n\
-         F 17 %2Ffolders%2Fd 40960 20480 1 7 replicated closed\nB 48 1010 20480 2\nB 49 1011 20480 3\n"
+        "D %2Fd 7 9\n{first}F 21 %2Fd%2Fb 15000 20480 1 7 replicated closed -\nB 33 1005 15000 {holder}\n\
+         F 17 %2Ffolders%2Fd 40960 20480 1 7 replicated closed -\nB 48 1010 20480 2\nB 49 1011 20480 3\n"
     );
     for mark in [Mark::Members(Members::of(&data)), Mark::Proven(note)] {
         let (names, value) = mark.attributes();

@@ -73,11 +73,26 @@ public final class ParityFiles {
   private RaidedFile pair(HdfsLocatedFileStatus source, String parity, StripeCode code) throws IOException {
     try {
       HdfsLocatedFileStatus found = located(parity);
-      return found == null ? null : RaidedFile.of(source, found, note(parity), code);
+      boolean isUsable = found != null && isTrusted(source, found, parity);
+      return isUsable ? RaidedFile.of(source, found, note(parity), code) : null;
     } catch (AccessControlException refused) {
       LOG.info("the parity {} cannot be used: {}", parity, refused.getMessage());
       return null;
     }
+  }
+
+  /**
+   * Whether parity belongs to the owner of its file or to the superuser, who owns the root folder. Any other user who may
+   * write below the parity root could have made it from other bytes. The note for readers proves nothing then: whoever owns
+   * the parity can set it.
+   */
+  private boolean isTrusted(HdfsFileStatus source, HdfsFileStatus parity, String path) throws IOException {
+    String owner = parity.getOwner();
+    if (owner.equals(source.getOwner()) || owner.equals(client.getFileInfo("/").getOwner())) {
+      return true;
+    }
+    LOG.info("the parity {} is not used, because it belongs to {}, and its file to {}", path, owner, source.getOwner());
+    return false;
   }
 
   /** Pairs the blocks of a file with the others of their stripes, which run over the files of its folder. */
@@ -86,7 +101,8 @@ public final class ParityFiles {
     String parity = root.parity(folder);
     try {
       HdfsLocatedFileStatus found = folder.isEmpty() ? null : located(parity);
-      HdfsFileStatus status = found == null || !found.isFile() ? null : client.getFileInfo(folder);
+      boolean isUsable = found != null && found.isFile() && isTrusted(source, found, parity);
+      HdfsFileStatus status = isUsable ? client.getFileInfo(folder) : null;
       String note = status == null ? null : note(parity);
       String text = status == null ? null : attribute(parity, ParityRecord.ATTRIBUTE);
       ParityNote parsed = note == null ? null : ParityNote.parse(note);

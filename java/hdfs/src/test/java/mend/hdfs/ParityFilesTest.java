@@ -89,6 +89,34 @@ class ParityFilesTest {
     }));
   }
 
+  /** Returns whether parity with this owner is used for a file of the user {@code ada}. */
+  private static boolean isUsed(String owner) throws IOException {
+    InvocationHandler namenode = (proxy, method, arguments) -> {
+      switch (method.getName()) {
+        case "getLocatedFileInfo":
+          boolean isSource = arguments[0].equals("/f");
+          boolean isParity = arguments[0].equals("/raidrs/f");
+          return isSource ? RaidedFileTest.file("ada", 100, 3 * RaidedFileTest.BLOCK)
+              : isParity ? RaidedFileTest.file(owner, 200, 4 * RaidedFileTest.BLOCK) : null;
+        case "getFileInfo":
+          return new HdfsFileStatus.Builder().isdir(true).owner("hdfs").build();
+        case "getXAttrs":
+          return List.of();
+        default:
+          throw new UnsupportedOperationException(method.getName());
+      }
+    };
+    ClientProtocol protocol = (ClientProtocol) Proxy.newProxyInstance(
+        ClientProtocol.class.getClassLoader(), new Class<?>[] {ClientProtocol.class}, namenode);
+    Configuration conf = new Configuration();
+    return new ParityFiles(new DFSClient(null, protocol, conf, null), conf).find("/f") != null;
+  }
+
+  @Test
+  void parityOfOtherUsersIsNotUsed() throws IOException {
+    assertEquals(List.of(true, true, false), List.of(isUsed("ada"), isUsed("hdfs"), isUsed("bob")));
+  }
+
   /** HDFS's clients do not need the jar of its servers. */
   @Test
   void readersNeedOnlyTheClassesOfHdfsClients() throws Exception {

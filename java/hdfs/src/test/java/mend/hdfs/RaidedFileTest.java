@@ -41,12 +41,22 @@ class RaidedFileTest {
 
   /** Returns a file in blocks of {@code BLOCK} bytes, each on another DataNode. */
   static HdfsLocatedFileStatus file(long firstNumber, long bytes, long modified, boolean isOpen) {
+    return file("ada", firstNumber, bytes, modified, isOpen);
+  }
+
+  /** Returns a closed file of a user. */
+  static HdfsLocatedFileStatus file(String owner, long firstNumber, long bytes) {
+    return file(owner, firstNumber, bytes, MODIFIED, false);
+  }
+
+  private static HdfsLocatedFileStatus file(
+      String owner, long firstNumber, long bytes, long modified, boolean isOpen) {
     List<LocatedBlock> blocks = new ArrayList<>();
     for (int at = 0; at * BLOCK < bytes; at++) {
       blocks.add(block(at, firstNumber + at, Math.min(BLOCK, bytes - at * BLOCK)));
     }
     LocatedBlocks located = new LocatedBlocks(bytes, isOpen, blocks, null, true, null, null);
-    return (HdfsLocatedFileStatus) new HdfsFileStatus.Builder().fileId(16_390).length(bytes).blocksize(BLOCK)
+    return (HdfsLocatedFileStatus) new HdfsFileStatus.Builder().fileId(16_390).owner(owner).length(bytes).blocksize(BLOCK)
         .mtime(modified).locations(located).build();
   }
 

@@ -62,8 +62,9 @@ import org.apache.hadoop.security.AccessControlException;
  *                               and the holders of its blocks; corrupt: corrupt replicas are among them
  *   h TYPE/BYTES                the format of a group's checksums, such as crc32c/512
  *   D PATH MODIFIED INODE       a folder: its encoded path, its modification time, and its inode number
- *   F INODE PATH BYTES BLOCKSIZE REPLICATION MODIFIED replicated|encrypted|striped open|closed
- *                               a file: its encoded path, lengths in bytes, and its modification time
+ *   F INODE PATH BYTES BLOCKSIZE REPLICATION MODIFIED replicated|encrypted|striped open|closed =OWNER|-
+ *                               a file: its encoded path, lengths in bytes, its modification time, and its encoded owner,
+ *                               or - for the owner of /, who is HDFS's superuser
  *   B BLOCK STAMP BYTES NUMBER,…|-
  *                               the next block of the last file F, and the DataNodes with intact replicas
  *   C BLOCK NUMBER,…            the DataNodes with corrupt replicas of the last block B, if no replica is intact
@@ -97,6 +98,8 @@ final class Survey {
   private final NameNodeClock clock = new NameNodeClock();
   private long foldersSeen;
   private long filesSeen;
+  /** The owner of the root folder; null until it is needed. */
+  private String superuser;
 
   Survey(DistributedFileSystem files, Configuration conf, Answers.Lines lines) {
     this.files = files;
@@ -447,12 +450,20 @@ final class Survey {
     }
   }
 
-  private void tellFile(String path, HdfsFileStatus status, LocatedBlocks blocks) {
+  /** Returns the owner of a file as one word. */
+  private String owner(HdfsFileStatus status) throws IOException {
+    if (superuser == null) {
+      superuser = client.getFileInfo("/").getOwner();
+    }
+    return status.getOwner().equals(superuser) ? "-" : "=" + encoded(status.getOwner());
+  }
+
+  private void tellFile(String path, HdfsFileStatus status, LocatedBlocks blocks) throws IOException {
     boolean isStriped = status.getErasureCodingPolicy() != null;
     String storing = isStriped ? "striped" : status.isEncrypted() ? "encrypted" : "replicated";
     lines.add("F " + status.getFileId() + " " + encoded(path) + " " + status.getLen() + " "
         + status.getBlockSize() + " " + status.getReplication() + " " + status.getModificationTime() + " "
-        + storing + " " + (blocks.isUnderConstruction() ? "open" : "closed"));
+        + storing + " " + (blocks.isUnderConstruction() ? "open" : "closed") + " " + owner(status));
     if (isStriped) {
       return;
     }

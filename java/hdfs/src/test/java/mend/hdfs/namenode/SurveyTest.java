@@ -37,7 +37,7 @@ class SurveyTest {
   private static final String PARITY = "/p/a";
   /** The children of each folder. */
   private static final Map<String, List<HdfsFileStatus>> TREE = Map.of(
-      "/a", List.of(folder("secret"), folder("gone"), folder("deleted"), link("link"), file("f")));
+      "/a", List.of(folder("secret"), folder("gone"), folder("deleted"), link("link"), file("f", "o p")));
 
   @Test
   void pathsThatAreLeftOutAreReported() throws Exception {
@@ -72,6 +72,8 @@ class SurveyTest {
       assertTrue(lines.stream().anyMatch(line -> line.startsWith(expected)), expected + ": " + lines);
     }
     assertTrue(lines.stream().noneMatch(line -> line.startsWith("D %2Fa%2F")), lines.toString());
+    assertTrue(lines.stream().anyMatch(line -> line.startsWith("F ") && line.endsWith(" closed =o+p")), lines.toString());
+    assertTrue(lines.stream().anyMatch(line -> line.startsWith("F ") && line.endsWith(" closed -")), lines.toString());
   }
 
   /** Names may have every character but a slash. */
@@ -155,7 +157,10 @@ class SurveyTest {
     if (path.startsWith("/.reserved/")) {
       return byInode(path);
     }
-    return path.equals(PARITY) ? file("a") : folder("");
+    if (path.equals("/")) {
+      return entry("").owner("root").isdir(true).build();
+    }
+    return path.equals(PARITY) ? file("a", "root") : folder("");
   }
 
   /** File 1 exists. The others were deleted; 2 to 4 are in snapshots, and another file is at the former path of 3. */
@@ -204,10 +209,10 @@ class SurveyTest {
   }
 
   /** Returns a file with a corrupt, an intact and a missing block. */
-  private static HdfsFileStatus file(String name) {
+  private static HdfsFileStatus file(String name, String owner) {
     List<LocatedBlock> blocks = List.of(block(1, true, NODE), block(2, false, NODE), block(3, true));
     LocatedBlocks located = new LocatedBlocks(1536, false, blocks, blocks.get(2), true, null, null);
-    return entry(name).length(1536).blocksize(512).replication(1).fileId(16390).locations(located).build();
+    return entry(name).owner(owner).length(1536).blocksize(512).replication(1).fileId(16390).locations(located).build();
   }
 
   private static LocatedBlock block(long number, boolean isCorrupt, DatanodeInfo... nodes) {
