@@ -8,7 +8,7 @@ use crate::control::outer_facts;
 /// A helper has the only other copy of a block, and thousands of orphans whose names come before that copy's name.
 #[test]
 fn a_wanted_copy_among_thousands_of_others_is_found_after_some_looks() {
-    let (mut cluster, file, [before, now]) = TestCluster::with_a_copy();
+    let (mut cluster, _, [before, now]) = TestCluster::with_a_copy();
     cluster.kill(&before);
     let orphans = (0..3000).map(|number| (BlockId(format!("!{number:04}")), 4096));
     cluster.node(&before).disk.extend(orphans);
