@@ -152,6 +152,10 @@ fn invalid_generators_are_refused() {
         ("explicit-3-2-1-x0g01", "4 hexadecimal digits, but"),
         ("explicit-4-2-2-x01010101", "the matrix cannot decode every loss of 2 blocks"),
         ("explicit-4-2-9-x01010101", "the matrix cannot decode every loss of 9 blocks"),
+        (
+            "explicit-4-2-18446744073709551615-x01010101",
+            "the matrix cannot decode every loss of 18446744073709551615 blocks",
+        ),
         ("ceph-lrc-4-2-4", "ceph-lrc cuts k = 4 and m = 2 blocks into groups of l = 4"),
         ("ceph-shec-4-3-4", "ceph-shec needs 0 < c <= m <= k"),
     ] {

@@ -49,10 +49,13 @@ pub(crate) fn find_groups(parity: &Matrix) -> Vec<Vec<usize>> {
 /// Whether every loss of `losses` blocks is decodable; `None` if that would take more than `most` trials.
 pub(crate) fn tolerates(parity: &Matrix, losses: usize, most: f64) -> Option<bool> {
     let check = check_matrix(parity).transposed();
+    if losses > check.columns() {
+        return Some(false);
+    }
     if sets(check.rows(), losses) > most {
         return None;
     }
-    Some(losses <= check.columns() && all_independent(&check, losses, 0, &mut Vec::new()))
+    Some(all_independent(&check, losses, 0, &mut Vec::new()))
 }
 
 fn check_matrix(parity: &Matrix) -> Matrix {
@@ -62,16 +65,19 @@ fn check_matrix(parity: &Matrix) -> Matrix {
 
 /// Returns the number of subsets with `size` elements of a set of `n`.
 pub(crate) fn sets(n: usize, size: usize) -> f64 {
-    (0..size).map(|i| (n - i.min(n)) as f64 / (i + 1) as f64).product()
+    if size > n {
+        return 0.0;
+    }
+    (0..size).map(|i| (n - i) as f64 / (i + 1) as f64).product()
 }
 
 /// Whether `holds` returns true for every subset of `0..n` with `size` elements. Tries the subsets in
 /// lexicographic order, up to the first failure.
 pub(crate) fn every_set(n: usize, size: usize, mut holds: impl FnMut(&[usize]) -> bool) -> bool {
-    let mut set: Vec<usize> = (0..size).collect();
     if size > n {
         return true;
     }
+    let mut set: Vec<usize> = (0..size).collect();
     while holds(&set) {
         let Some(at) = (0..size).rev().find(|&at| set[at] < n - size + at) else { return true };
         set[at] += 1;

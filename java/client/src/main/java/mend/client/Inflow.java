@@ -82,11 +82,10 @@ final class Inflow implements Runnable {
     movedNs = System.nanoTime();
   }
 
-  void close() {
+  synchronized void close() {
     closed = true;
-    Connection open = connection;
-    if (open != null) {
-      open.close();
+    if (connection != null) {
+      connection.close();
     }
   }
 
@@ -119,8 +118,17 @@ final class Inflow implements Runnable {
     }
     if (plan.serial) {
       connection.close(); // Another greeting would follow the credits.
-    } else if (!closed) {
-      edges.rest(inlet, connection);
+    } else {
+      rest();
+    }
+  }
+
+  /** Gives the connection to whoever needs it next, so that {@link #close} does not close it any more. */
+  private synchronized void rest() {
+    if (!closed) {
+      Connection done = connection;
+      connection = null;
+      edges.rest(inlet, done);
     }
   }
 
