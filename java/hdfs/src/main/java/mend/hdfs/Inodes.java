@@ -6,12 +6,12 @@ import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
 import org.apache.hadoop.ipc.RemoteException;
 
-/** Paths by which HDFS finds files whatever their names are. */
+/** Paths with which HDFS finds files by their inodes. */
 public final class Inodes {
   /** The folder in which HDFS finds each file by its inode number. */
   public static final String FOLDER = "/.reserved/.inodes/";
 
-  /** Where a file or folder exists. */
+  /** The places at which a file or folder exists. */
   public enum Place {
     /** Outside of snapshots, and perhaps in snapshots too. */
     PRESENT,
@@ -35,7 +35,7 @@ public final class Inodes {
       HdfsFileStatus found = client.getFileInfo(FOLDER + inode);
       return found != null && found.getFileId() == inode ? Place.PRESENT : Place.SNAPSHOT;
     } catch (FileNotFoundException gone) {
-      return Place.NONE; // The NameNode resolves no path by an inode that is gone.
+      return Place.NONE; // The NameNode resolves no path by an inode that does not exist.
     } catch (RemoteException problem) {
       // The NameNode has no path for a file that was moved out of the folder with snapshots, and then deleted.
       if (problem.getClassName().equals(IllegalArgumentException.class.getName())) {

@@ -83,7 +83,7 @@ public final class ParityFiles {
 
   /**
    * Whether parity belongs to the owner of its file or to the superuser, who owns the root folder. Any other user who may
-   * write below the parity root could have made it from other bytes. The note for readers proves nothing then: whoever owns
+   * write below the parity root could have made it from other bytes. The note for readers proves nothing then: the owner of
    * the parity can set it.
    */
   private boolean isTrusted(HdfsFileStatus source, HdfsFileStatus parity, String path) throws IOException {
@@ -201,7 +201,7 @@ public final class ParityFiles {
     }
   }
 
-  /** Parity of a file, or of files below a folder, that is to be renamed. */
+  /** Parity of a file, or of files below a folder, before it is renamed. */
   public final class Renaming {
     private final String from;
     private final String to;
@@ -347,7 +347,7 @@ public final class ParityFiles {
     return note != null && note.isOf(source.getFileId());
   }
 
-  /** Returns the children of a folder by name, with the blocks of files if wanted; none if the folder is gone. */
+  /** Returns the children of a folder by name, with the blocks of files if wanted; none if the folder does not exist. */
   private Map<String, HdfsFileStatus> list(String folder, boolean withBlocks) throws IOException {
     Map<String, HdfsFileStatus> children = new TreeMap<>();
     byte[] after = HdfsFileStatus.EMPTY_NAME;

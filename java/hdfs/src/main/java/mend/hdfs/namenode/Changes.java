@@ -45,7 +45,7 @@ import org.apache.hadoop.security.UserGroupInformation;
  *   time PATH MODIFIED          sets the modification time
  *   replicate PATH COUNT UNTIL INODE FINGERPRINT|- [OTHER INODE FINGERPRINT] …
  *                               sets the replication, unless this time has passed, another file is at the path, or the
- *                               file is open or has other blocks than these; -: whatever its blocks are. Other files,
+ *                               file is open or has other blocks than these; - allows all blocks. Other files,
  *                               whose replication is not changed, have to be the same too
  *   encode SOURCE,… FIRST PRESENT BLOCKSIZE ROWS PARITY PATH ADDRESS …
  *                               writes parity blocks of the stripe that begins with block FIRST of these files
@@ -185,7 +185,7 @@ final class Changes {
     try {
       client.delete(path, true);
     } catch (FileNotFoundException gone) {
-      return; // The NameNode resolves no path by an inode that is gone.
+      return; // The NameNode resolves no path by an inode that does not exist.
     }
     int end = path.lastIndexOf('/');
     if (!path.startsWith(DRAFT, end)) {
@@ -204,7 +204,7 @@ final class Changes {
     return path.substring(0, path.lastIndexOf('/'));
   }
 
-  /** Renames parity to its path. Whoever may not read the source may not read its parity either. */
+  /** Renames parity to its path. A user who may not read the source may not read its parity either. */
   private void publish(String from, String to, String replaced, String source, List<String> files)
       throws IOException {
     if (!to.endsWith(source)) {
@@ -273,7 +273,7 @@ final class Changes {
 
   /**
    * Gives parity of the files of a folder their permissions if these are the same. Otherwise only HDFS's superuser can read
-   * it: from the parity and some files, the others could be computed. The parity is not in the folder, so whoever may not
+   * it: from the parity and some files, the others could be computed. The parity is not in the folder, so a user who may not
    * enter the folder gets no right to the parity.
    */
   private void copyCommonPermissions(String folder, List<String> files, String to) throws IOException {

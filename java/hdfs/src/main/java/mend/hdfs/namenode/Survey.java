@@ -77,7 +77,7 @@ import org.apache.hadoop.security.AccessControlException;
  * </pre>
  */
 final class Survey {
-  /** Mend's extended attributes. Those of the second kind are visible to HDFS's superuser only. */
+  /** Mend's extended attributes. Only HDFS's superuser sees the second kind. */
   private static final Pattern ATTRIBUTES = Pattern.compile("(user|trusted)\\.mend\\..*", Pattern.DOTALL);
   private static final String GONE = "it was deleted or renamed during the listing";
   private static final int DATANODE_LIMIT_MS = 10_000;
@@ -388,7 +388,7 @@ final class Survey {
     }
   }
 
-  /** Lists a folder and reports its files. A folder that is gone or may not be listed is reported as left out. */
+  /** Lists a folder and reports its files. A folder that was deleted or may not be listed is reported as left out. */
   private void listFiles(String folder, Deque<String> left, FileTeller teller) throws IOException {
     byte[] after = HdfsFileStatus.EMPTY_NAME;
     DirectoryListing listing;
