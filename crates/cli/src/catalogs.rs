@@ -222,7 +222,7 @@ fn left_out_text(found: &Rebuilt) -> String {
         text += &format!(
             "only one helper reports blocks of these files, so they may be false: {}; check them with mend \
              get, then remove the wrong ones with mend rm\n",
-            list(&unconfirmed.map(|file| printable(&file).into_owned()).collect::<Vec<_>>())
+            list(&unconfirmed.collect::<Vec<_>>())
         );
     }
     let without = found.without_file();
@@ -230,11 +230,11 @@ fn left_out_text(found: &Rebuilt) -> String {
         text += &format!(
             "cannot recover files from the blocks of {}: the put was not finished, the file was removed, or \
              too many of its blocks are lost\n",
-            list(&without.iter().map(|name| printable(name).into_owned()).collect::<Vec<_>>())
+            list(&without.into_iter().collect::<Vec<_>>())
         );
     }
     let left = found.left.iter();
-    let left = left.map(|(name, blocks)| format!("{} ({})", printable(name), count(*blocks as u64, "block")));
+    let left = left.map(|(name, blocks)| format!("{name} ({})", count(*blocks as u64, "block")));
     if !found.left.is_empty() {
         text += &format!(
             "skipped older or unfinished puts, and kept their blocks: {}\n",
@@ -253,19 +253,22 @@ fn left_out_text(found: &Rebuilt) -> String {
 
 fn stranger_text(stranger: &Stranger) -> String {
     let file = stranger.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
-    printable(&format!("{}{file} on {}", stranger.block, stranger.helper)).into_owned()
+    format!("{}{file} on {}", stranger.block, stranger.helper)
 }
 
-fn list(names: &[String]) -> String {
-    match names.get(..LISTED) {
-        Some(first) if names.len() > LISTED => format!("{}, …", first.join(", ")),
-        _ => names.join(", "),
-    }
+/// Lists the first names, escaped for display: other people choose them.
+fn list(names: &[impl AsRef<str>]) -> String {
+    let first: Vec<_> = names.iter().take(LISTED).map(|name| printable(name.as_ref())).collect();
+    let more = if names.len() > LISTED { ", …" } else { "" };
+    first.join(", ") + more
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::os::unix::fs::symlink;
+
+    use repair::BlockId;
 
     use super::*;
 
@@ -285,6 +288,26 @@ mod tests {
         assert!(refused.message().contains("known damage"), "{refused:?}");
         fs::remove_file(stores::catalog_path(&attached)).unwrap();
         check_rebuildable(&attached).unwrap();
+    }
+
+    #[test]
+    fn names_of_others_begin_no_line_of_a_rebuild() {
+        let forged = "film\nnext: run rm".to_owned();
+        let found = Rebuilt {
+            unreadable: vec![forged.clone(); LISTED + 1],
+            left: vec![(forged.clone(), 2)],
+            strangers: vec![Stranger {
+                block: BlockId(forged.clone()),
+                helper: "h1".to_owned(),
+                file: Some(forged),
+            }],
+            ..Rebuilt::default()
+        };
+        let held = Inventories { answered: Vec::new(), silent: BTreeSet::new() };
+        let text = rebuilt_text(&held, &found);
+        assert!(!text.contains("\nnext: run rm"), "{text}");
+        assert_eq!(text.matches(r"film\nnext: run rm").count(), LISTED + 3, "{text}");
+        assert!(text.contains(", …\n"), "{text}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use cluster::{Cluster, Identity, Name, OwnRepair, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Activity, Daemon, DaemonError, DaemonOptions};
 use store_api::Blocks;
+use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -16,7 +17,7 @@ use crate::answer::Answer;
 use crate::descriptors;
 use crate::failure::{Exit, Failure};
 use crate::helper_metrics::{Metrics, SharedBlocks};
-use crate::interrupt::interrupted;
+use crate::interrupt::{Interrupts, interrupted};
 
 /// How often to look whether the certificate is valid by now.
 const RENEWAL_EVERY: Duration = Duration::from_secs(2);
@@ -26,34 +27,57 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The time in which the port is closed before it is opened again.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
+/// How long a coordinator that stops waits until its catalog is closed.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Implements `mend coordinator`.
 pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Failure> {
+    let mut interrupts = Interrupts::listen();
+    // On another thread, because a disk that hangs must not keep this one from the signals.
+    let starting = tokio::task::spawn_blocking(move || start(cluster, dry_run));
+    let started = tokio::select! {
+        started = starting => started,
+        () = interrupts.next() => return Ok(stopping()),
+    };
+    let started = started.map_err(|error| Failure::new(format!("cannot start the coordinator: {error}")));
+    let mut handle = started??;
+    say(&format!("ready: coordinator, API at {}, control at {}", handle.api_addr, handle.control_addr));
     tokio::select! {
-        identity = await_valid(&cluster, &Role::Coordinator) => drop(identity?),
-        () = interrupted() => return Ok(stopping()),
+        error = handle.crashed() => return Err(Failure::new(error)),
+        () = interrupts.next() => {}
     }
+    let answer = stopping();
+    closed(handle.stop(), STOP_LIMIT, &mut interrupts).await?;
+    Ok(answer)
+}
+
+/// Opens the coordinator's storage and starts the coordinator on the current runtime. Blocks.
+fn start(cluster: Cluster, dry_run: bool) -> Result<coordinator::Handle, Failure> {
+    let runtime = Handle::current();
+    runtime.block_on(await_valid(&cluster, &Role::Coordinator))?;
     let own_repair = stores::own_repair(&cluster)?;
     let mut config = CoordinatorConfig::from_cluster(cluster);
     config.descriptors = descriptors::raise();
     config.servers = stores::servers(&config.cluster)?;
     config.heal = heal(own_repair, dry_run);
-    let cluster = config.cluster.clone();
-    let opened = tokio::task::spawn_blocking(move || stores::storage(&cluster)).await;
-    let storage = opened.map_err(|error| Failure::new(format!("cannot open the storage: {error}")))??;
-    let started = coordinator::start(config, storage).await;
-    let mut handle = started.map_err(Failure::new)?;
-    say(&format!("ready: coordinator, API at {}, control at {}", handle.api_addr, handle.control_addr));
-    let crashed = tokio::select! {
-        error = handle.crashed() => Some(error),
-        () = interrupted() => None,
+    let storage = stores::storage(&config.cluster)?;
+    runtime.block_on(coordinator::start(config, storage)).map_err(Failure::new)
+}
+
+/// Waits until the catalog is closed. A further signal or the time limit ends the wait with an error.
+async fn closed(
+    closing: impl Future<Output = ()>,
+    limit: Duration,
+    interrupts: &mut Interrupts,
+) -> Result<(), Failure> {
+    let why = tokio::select! {
+        () = closing => return Ok(()),
+        () = interrupts.next() => "a second signal arrived".to_owned(),
+        () = tokio::time::sleep(limit) => format!("this takes longer than {} s", limit.as_secs()),
     };
-    if let Some(error) = crashed {
-        return Err(Failure::new(error));
-    }
-    let answer = stopping();
-    handle.stop().await;
-    Ok(answer)
+    Err(Failure::new(format!("stopped before the catalog was closed: {why}")).help(
+        "check the disk of the catalog; nothing that was acknowledged is lost, and the next start recovers the catalog",
+    ))
 }
 
 /// Implements `mend helper NAME`.
@@ -186,4 +210,26 @@ fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     // Ignore the error: stdout may be closed.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_catalog_that_cannot_be_closed_does_not_keep_the_coordinator() {
+        let mut interrupts = Interrupts::listen();
+        let long = Duration::from_secs(60);
+        closed(ready(()), long, &mut interrupts).await.unwrap();
+        let late = closed(pending(), Duration::from_millis(10), &mut interrupts).await.unwrap_err();
+        assert!(late.message().contains("takes longer"), "{late:?}");
+        // A signal that arrives between two waits counts.
+        kill_process(getpid(), Signal::TERM).unwrap();
+        let second = closed(pending(), long, &mut interrupts).await.unwrap_err();
+        assert!(second.message().contains("second signal"), "{second:?}");
+    }
 }

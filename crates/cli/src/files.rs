@@ -60,12 +60,13 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
         slice_bytes: args.how.slice_size,
         verify: args.verify,
     };
-    let path = match args.out {
-        Some(path) => path,
-        None => default_target(&args.name)?,
+    let (path, is_new) = match args.out {
+        Some(path) => (path, false),
+        None => (default_target(&args.name)?, true),
     };
     let found = client.find(&args.name, args.range.unwrap_or(client::ByteRange::ALL)).await?;
     let stdout = match path == Path::new("-") {
+        _ if is_new => None,
         true => Some(GetTarget::Stream(Box::new(tokio::io::stdout()))),
         false => is_stdout(&path).then(|| GetTarget::File(path.clone())),
     };
@@ -79,7 +80,9 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
     }
     let bar = Bar::new(&format!("get {}", args.name), found.bytes());
     let start = Instant::now();
-    let got = client.get(&found, &options, GetTarget::File(path.clone()), bar.progress()).await?;
+    // Another program may have created the file since `default_target` looked.
+    let kind = if is_new { GetTarget::NewFile } else { GetTarget::File };
+    let got = client.get(&found, &options, kind(path.clone()), bar.progress()).await?;
     drop(bar);
     Ok(Answer::new(got_text(&args.name, &path, &got, start), &got).with_exit(exit_of(&got, &options)))
 }

@@ -25,7 +25,7 @@ use stores::RaidNameNode;
 
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::format::{count, size, table};
+use crate::format::{count, printable, size, table};
 
 pub use encoder::{Encoder, EncoderArgs};
 use findings::{left_out, left_out_text, listed};
@@ -175,7 +175,7 @@ fn stripes_summary(unit: &Unit, moves: usize) -> String {
 fn stripes_text(unit: &Unit, listing: &Listing) -> String {
     let mut text = String::new();
     for stripe in &unit.stripes {
-        let _ = writeln!(text, "{} stripe {}:", unit.path, stripe.stripe);
+        let _ = writeln!(text, "{} stripe {}:", printable(&unit.path), stripe.stripe);
         for (at, seat) in stripe.arrangement.seats.iter().enumerate() {
             let _ = writeln!(text, "  {} {}", block_name(unit, stripe, at), seat_text(*seat, listing));
         }
@@ -185,7 +185,7 @@ fn stripes_text(unit: &Unit, listing: &Listing) -> String {
 
 fn block_name(unit: &Unit, stripe: &StripePlan, at: usize) -> String {
     match stripe.members.get(at) {
-        Some(member) => format!("block {} of {}", member.block, unit.files[member.file]),
+        Some(member) => format!("block {} of {}", member.block, printable(&unit.files[member.file])),
         None => format!("parity block {}", at - stripe.members.len()),
     }
 }

@@ -70,10 +70,22 @@ pub async fn await_unless(
 pub async fn await_end(client: &Client, mut view: RepairView) -> Result<RepairView, Failure> {
     let bar = bar(&view);
     while !view.state.has_ended() {
-        view = client.await_progress(view.repair, view.version, SHOW_EVERY).await?;
+        view = match client.await_progress(view.repair, view.version, SHOW_EVERY).await {
+            // The repair has ended, and the coordinator has forgotten it.
+            Err(error) if error.is_not_found() => view.ended(&client.history(None, usize::MAX).await?),
+            progress => progress?,
+        };
         show(&bar, &view);
     }
-    Ok(client.whole_repair(view.repair).await?)
+    with_stripes(client, view).await
+}
+
+/// Returns an ended repair with all its stripes, or without them if the coordinator no longer keeps the repair.
+pub async fn with_stripes(client: &Client, ended: RepairView) -> Result<RepairView, Failure> {
+    match client.whole_repair(ended.repair).await {
+        Err(error) if error.is_not_found() => Ok(ended),
+        whole => Ok(whole?),
+    }
 }
 
 /// Returns the bar of a repair.
@@ -124,7 +136,8 @@ fn exit_of(view: &RepairView) -> Exit {
 }
 
 fn ended_text(view: &RepairView, detail: Detail) -> String {
-    if view.counts.stripes == 0 && view.state == RepairState::Done {
+    let counts = view.counts;
+    if counts.stripes == 0 && counts.blocks_rebuilt == 0 && view.state == RepairState::Done {
         return "nothing is lost".to_owned();
     }
     let took = took(view);

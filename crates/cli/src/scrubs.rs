@@ -56,7 +56,7 @@ async fn stop(client: &Client) -> Result<Answer, Failure> {
         return Err(Failure::new("no scrub is running").help("start one with `mend scrub`"));
     };
     let view = client.stop_scrub(running.scrub).await?;
-    Ok(Answer::new(text(&view), &view))
+    Ok(Answer::new(text(&view), &view).with_exit(exit(&view)))
 }
 
 fn exit(view: &ScrubView) -> Exit {
@@ -111,11 +111,10 @@ fn text(view: &ScrubView) -> String {
     text += &without_checksums_text(view);
     text += &view.parity.as_ref().map_or_else(String::new, parity_text);
     for skipped in &view.skipped {
+        let why = printable(&skipped.why);
         text += &match skipped.blocks {
-            0 => format!("{} was checked only in part: {}\n", skipped.node, skipped.why),
-            blocks => {
-                format!("not checked: {} on {}: {}\n", count(blocks, "block"), skipped.node, skipped.why)
-            }
+            0 => format!("{} was checked only in part: {why}\n", skipped.node),
+            blocks => format!("not checked: {} on {}: {why}\n", count(blocks, "block"), skipped.node),
         };
     }
     for orphan in &view.orphans {

@@ -30,6 +30,7 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
 
 /// Returns the exit code of `mend status`. Like the severity it follows from the conditions, but mutes do not change it.
 fn exit_of(conditions: &[Condition]) -> Exit {
+    let has = |code: ConditionCode| conditions.iter().any(|condition| condition.code == code);
     let is_critical = |code: ConditionCode| {
         conditions.iter().any(|condition| condition.code == code && condition.severity == Severity::Critical)
     };
@@ -39,6 +40,8 @@ fn exit_of(conditions: &[Condition]) -> Exit {
         }
         () if is_critical(ConditionCode::CatalogOld) => Exit::Failed, // The text says STOPPED.
         () if is_critical(ConditionCode::CatalogFailing) => Exit::Failed, // The text says READ-ONLY.
+        () if has(ConditionCode::StoreUnlisted) => Exit::Failed,      // The text says UNKNOWN.
+        () if has(ConditionCode::NotJudged) => Exit::Failed,          // The text says NOT KNOWN.
         () => Exit::Done,
     }
 }
@@ -320,6 +323,36 @@ mod tests {
     use client::FileRange;
 
     use super::*;
+
+    #[test]
+    fn only_a_state_in_which_all_is_known_to_be_readable_exits_with_success() {
+        let exit = |codes: &[ConditionCode]| {
+            let condition = |&code: &ConditionCode| Condition {
+                code,
+                severity: code.definition().severity,
+                since_unix_ms: 0,
+                count: 1,
+                subjects: Vec::new(),
+                text: String::new(),
+                next_step: String::new(),
+                details: Vec::new(),
+                muted: true,
+                muted_until_unix_ms: None,
+            };
+            exit_of(&codes.iter().map(condition).collect::<Vec<_>>())
+        };
+        assert_eq!(exit(&[]), Exit::Done);
+        assert_eq!(exit(&[ConditionCode::Starting, ConditionCode::AtRisk]), Exit::Done);
+        for code in [
+            ConditionCode::CatalogOld,
+            ConditionCode::CatalogFailing,
+            ConditionCode::StoreUnlisted,
+            ConditionCode::NotJudged,
+        ] {
+            assert_eq!(exit(&[code]), Exit::Failed, "{code}");
+        }
+        assert_eq!(exit(&[ConditionCode::NotJudged, ConditionCode::Unreadable]), Exit::Data);
+    }
 
     #[test]
     fn the_load_by_clients_is_one_line() {

@@ -64,7 +64,7 @@ async fn await_all(client: &Client) -> Result<Vec<RepairView>, Failure> {
         match events.next().await? {
             Some(PushedEvent::Repair { repair }) if repair.state.has_ended() => {
                 open.remove(&repair.repair);
-                ended.insert(repair.repair, client.whole_repair(repair.repair).await?);
+                ended.insert(repair.repair, repairs::with_stripes(client, *repair).await?);
             }
             Some(PushedEvent::Repair { repair }) => drop(open.insert(repair.repair, *repair)),
             Some(_) => {}

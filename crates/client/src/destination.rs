@@ -36,6 +36,24 @@ pub(crate) struct FilePlace {
     pub(crate) existing: Option<Metadata>,
 }
 
+impl FilePlace {
+    /// Returns the place of a file that does not exist yet. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists), and other I/O errors.
+    pub(crate) fn new_file(path: &Path) -> io::Result<Self> {
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => {
+                Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file with this name already exists"))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self { path: path.to_owned(), existing: None })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// The end of a chain of symbolic links.
 enum End {
     Nothing(PathBuf),

@@ -118,6 +118,8 @@ pub enum GetTarget {
     /// A path. A regular file appears only when complete, with the owner and permissions of the file that it
     /// replaces. Symbolic links are followed. A device, FIFO or socket is written to in order, like a stream.
     File(PathBuf),
+    /// The path of a file that must not exist yet. It appears only when complete, and never replaces another file.
+    NewFile(PathBuf),
     /// A stream, written in order.
     Stream(Box<dyn AsyncWrite + Send + Unpin>),
     /// A channel, which receives the bytes in order, in pieces of at most 8 MiB.
@@ -535,6 +537,10 @@ impl Output {
         let path = match target {
             GetTarget::Stream(out) => return Ok(Self::Stream(Stream::new(Out::Writer(out)))),
             GetTarget::Channel(channel) => return Ok(Self::Stream(Stream::to_channel(channel))),
+            GetTarget::NewFile(path) => {
+                let place = FilePlace::new_file(&path).map_err(LocalFileError::io("write", &path))?;
+                return Ok(Self::File { place, path });
+            }
             GetTarget::File(path) => path,
         };
         let failed = || LocalFileError::io("write", &path);

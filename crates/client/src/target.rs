@@ -208,3 +208,27 @@ impl StripeTarget {
         said
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_new_file_never_replaces_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, link] = ["film", "link"].map(|name| folder.path().join(name));
+        let target = FileTarget::create(FilePlace::new_file(&path).unwrap()).unwrap();
+        std::fs::write(&path, "another").unwrap();
+        symlink("nowhere", &link).unwrap();
+        // One was created after the target was opened, the others before.
+        target.finish().unwrap_err();
+        for path in [&path, &link] {
+            let refused = FilePlace::new_file(path).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "another");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "no draft remains");
+    }
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{FileWorkKind, FoundBy, RepairState};
+use crate::{FileWorkKind, FoundBy, ProgressView, RepairCounts, RepairState, RepairView};
 
 /// A past event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -200,4 +200,129 @@ pub struct RepairReason {
     pub stripes: u64,
     /// Names of some of the blocks that were not rebuilt.
     pub blocks: Vec<String>,
+}
+
+impl RepairView {
+    /// Returns the final view, without stripes, of a repair that has ended and that the coordinator no longer keeps:
+    /// this earlier view with the newest entry of the history about its end. Without such an entry, the repair counts as
+    /// failed, because nothing proves that it succeeded.
+    #[must_use]
+    pub fn ended(&self, history: &[HistoryEntry]) -> Self {
+        let known = Self { progress: None, version: self.version ^ 1, items: Vec::new(), ..self.clone() };
+        let ended = history.iter().rev().find_map(|entry| known.ended_by(entry));
+        ended.unwrap_or_else(|| {
+            let reason = RepairReason {
+                reason: "it has ended, and neither the coordinator nor the history still has the result"
+                    .to_owned(),
+                next_step: Some("see `mend status` for blocks that are still lost".to_owned()),
+                stripes: 0,
+                blocks: Vec::new(),
+            };
+            Self { state: RepairState::Failed, reasons: vec![reason], ..known }
+        })
+    }
+
+    /// Returns the view after the end that the entry describes; `None` for an entry about anything else.
+    fn ended_by(&self, entry: &HistoryEntry) -> Option<Self> {
+        let HistoryEvent::RepairEnded {
+            repair, state, took_ms, blocks, bytes, stripes_failed, reasons, ..
+        } = &entry.what
+        else {
+            return None;
+        };
+        if *repair != self.repair {
+            return None;
+        }
+        let stripes_done = match state {
+            RepairState::Cancelled => self.counts.stripes_done,
+            _ => self.counts.stripes.saturating_sub(*stripes_failed),
+        };
+        Some(Self {
+            state: *state,
+            counts: RepairCounts {
+                stripes_done,
+                stripes_failed: *stripes_failed,
+                blocks_rebuilt: *blocks,
+                bytes_rebuilt: *bytes,
+                bytes: self.counts.bytes.max(*bytes),
+                ..self.counts
+            },
+            ended_unix_ms: Some(entry.at_unix_ms),
+            progress: Some(ProgressView {
+                rate_bytes_per_s: bytes.saturating_mul(1000).checked_div(*took_ms),
+                soonest_ms: None,
+                latest_ms: None,
+                limited_by: None,
+                elapsed_ms: *took_ms,
+                bound_ms: None,
+            }),
+            reasons: reasons.clone(),
+            ..self.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running(repair: u64) -> RepairView {
+        serde_json::from_value(serde_json::json!({
+            "repair": repair, "target": "node h4", "by_itself": false, "policy": "even", "scheme": "auto",
+            "state": "running", "stripes": 3, "stripes_done": 1, "stripes_failed": 0, "blocks_rebuilt": 1,
+            "bytes_rebuilt": 2 << 20, "bytes": 6 << 20, "started_unix_ms": 1000, "ended_unix_ms": null,
+            "progress": null, "version": 8
+        }))
+        .unwrap()
+    }
+
+    fn end(number: u64, repair: u64, state: RepairState, stripes_failed: u64) -> HistoryEntry {
+        let what = HistoryEvent::RepairEnded {
+            repair,
+            target: "node h4".to_owned(),
+            by_itself: false,
+            state,
+            took_ms: 2000,
+            blocks: 3 - stripes_failed,
+            bytes: (3 - stripes_failed) << 21,
+            moved_blocks: 0,
+            moved_bytes: 0,
+            stripes_failed,
+            lost_from: BTreeMap::new(),
+            rebuilt_on: BTreeMap::new(),
+            reasons: Vec::new(),
+        };
+        HistoryEntry { number, at_unix_ms: 9000 + number, what }
+    }
+
+    #[test]
+    fn the_history_tells_how_a_repair_ended() {
+        let history = [
+            end(1, 7, RepairState::Failed, 1),
+            end(2, 7, RepairState::Done, 0),
+            end(3, 8, RepairState::Failed, 1),
+        ];
+        let done = running(7).ended(&history);
+        assert_eq!(
+            (done.state, done.ended_unix_ms),
+            (RepairState::Done, Some(9002)),
+            "the newest entry counts"
+        );
+        assert_ne!(done.version, running(7).version);
+        let counts = done.counts;
+        assert_eq!((counts.stripes_done, counts.blocks_rebuilt, counts.bytes_rebuilt), (3, 3, 6 << 20));
+        assert_eq!(done.progress.unwrap().rate_bytes_per_s, Some(3 << 20));
+        let failed = running(8).ended(&history);
+        assert_eq!(
+            (failed.state, failed.counts.stripes_done, failed.counts.stripes_failed),
+            (RepairState::Failed, 2, 1)
+        );
+    }
+
+    #[test]
+    fn a_repair_of_which_nothing_is_known_counts_as_failed() {
+        let lost = running(9).ended(&[end(1, 7, RepairState::Done, 0)]);
+        assert_eq!((lost.state, lost.ended_unix_ms), (RepairState::Failed, None));
+        assert!(lost.reasons[0].reason.contains("the history"), "{:?}", lost.reasons);
+    }
 }

@@ -9,7 +9,7 @@ use stores::RaidNameNode;
 
 use super::{EXAMPLES, address, now_ms};
 use crate::failure::Failure;
-use crate::format::{count, date, table};
+use crate::format::{count, date, printable, table};
 
 /// A surveyed folder or file.
 pub struct Findings {
@@ -151,6 +151,7 @@ impl Findings {
     pub fn limits_text(&self, is_detailed: bool) -> String {
         let mut text = left_out_text(&self.listing, is_detailed);
         for folder in self.snapshots() {
+            let folder = printable(folder);
             text += &format!("files that exist only in snapshots of {folder} are not examined\n");
         }
         let gaps = &self.listing.gaps;
@@ -167,11 +168,13 @@ impl Findings {
             );
         }
         for Renaming { from, to } in &gaps.renamed {
+            let (from, to) = (printable(from), printable(to));
             text += &format!("{from} was renamed to {to} during the listing, which may lack it\n");
         }
         if let Some(why) = &gaps.unwatched {
             text += &format!(
-                "it is not known which files were renamed during the listing, which may lack them: {why}\n"
+                "it is not known which files were renamed during the listing, which may lack them: {}\n",
+                printable(why)
             );
         }
         text

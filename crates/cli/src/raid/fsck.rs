@@ -14,7 +14,7 @@ use super::status::{health_facts, note, parity_reason, unit_facts};
 use super::{address, policies_or_none};
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
-use crate::format::count;
+use crate::format::{count, printable};
 
 #[derive(Debug, Args)]
 pub struct RaidFsckArgs {
@@ -96,24 +96,30 @@ fn lost<'a>(inspector: &Inspector<'a>, unit: &Unit) -> Vec<(&'a str, usize, &'a 
 fn text(findings: &Findings, files: &[Examined<'_>], is_detailed: bool) -> String {
     let mut text: String = files.iter().map(|file| unit_text(file, is_detailed)).collect();
     text += &findings.limits_text(is_detailed);
-    let _ =
-        writeln!(text, "{} is {}: {}", findings.listing.root, name(findings.verdict()), findings.summary());
+    let _ = writeln!(
+        text,
+        "{} is {}: {}",
+        printable(&findings.listing.root),
+        name(findings.verdict()),
+        findings.summary()
+    );
     text
 }
 
 fn unit_text(examined: &Examined<'_>, is_detailed: bool) -> String {
     let Examined { findings, unit, stripes, lost } = examined;
     let note = note(findings, unit);
-    let mut text = format!("{}: {}", unit.path, unit.state.name());
+    let mut text = format!("{}: {}", printable(&unit.path), unit.state.name());
     if !note.is_empty() {
-        let _ = write!(text, " ({note})");
+        let _ = write!(text, " ({})", printable(&note));
     }
     text.push('\n');
     if let Some(protection) = &unit.protection {
         let (path, state) = (&protection.path, protection.state.name());
         let codec = unit.codec.as_deref().unwrap_or_default();
         let why = parity_reason(&protection.state).map_or(String::new(), |why| format!(" ({why})"));
-        let _ = writeln!(text, "  parity of codec {codec}: {path}, {state}{why}");
+        let parity = format!("parity of codec {codec}: {path}, {state}{why}");
+        let _ = writeln!(text, "  {}", printable(&parity));
     }
     let is_whole = is_detailed || unit.path == findings.listing.root;
     for stripe in stripes {
@@ -121,7 +127,7 @@ fn unit_text(examined: &Examined<'_>, is_detailed: bool) -> String {
         text += &stripe_text(examined, stripe, is_whole || is_troubled);
     }
     for (path, at, block) in lost {
-        let _ = writeln!(text, "  block {at} of {path} {}", block_text(findings, block));
+        let _ = writeln!(text, "  block {at} of {} {}", printable(path), block_text(findings, block));
     }
     text
 }
@@ -154,7 +160,7 @@ fn crowding_text(crowding: Crowding) -> &'static str {
 fn block_place(unit: &Unit, stripe: &StripeHealth<'_>, at: usize) -> String {
     match stripe.members.get(at) {
         Some(member) if unit.files.len() == 1 => format!("block {}", member.block),
-        Some(member) => format!("block {} of {}", member.block, unit.files[member.file]),
+        Some(member) => format!("block {} of {}", member.block, printable(&unit.files[member.file])),
         None => format!("parity block {}", at - stripe.members.len()),
     }
 }
@@ -259,6 +265,14 @@ mod tests {
         let file = &answer.facts()["paths"][0]["files"][0];
         assert_eq!(file["stripes"][0]["blocks"][1]["datanodes"], json!(["10.0.0.1:9866"]));
         assert_eq!(file["parity"]["state"], "unproven");
+    }
+
+    #[test]
+    fn names_of_others_begin_no_line() {
+        let mut listing = encoded(0);
+        listing.snapshots = vec!["/\n/ is healthy".to_owned()];
+        let (text, _) = checked(listing);
+        assert!(text.contains(r"snapshots of /\n/ is healthy are"), "{text}");
     }
 
     #[test]

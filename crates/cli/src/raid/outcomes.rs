@@ -141,9 +141,9 @@ pub fn answer(outcomes: &[Outcome], wanted: &End, others: &str, other_facts: &[V
         text += "not finished:\n";
     }
     for outcome in &open {
-        let _ = writeln!(text, "  {}: {}", outcome.path, self::text(outcome));
+        let _ = writeln!(text, "  {}", printable(&format!("{}: {}", outcome.path, self::text(outcome))));
         next_step(outcome).into_iter().for_each(|step| {
-            let _ = writeln!(text, "    {step}");
+            let _ = writeln!(text, "    {}", printable(&step));
         });
     }
     if outcomes.is_empty() {

@@ -20,6 +20,7 @@ use super::reports::Reports;
 use super::{RaidStepsArgs, now_ms, outcomes, policies};
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
+use crate::format::printable;
 
 /// A file or folder, with the steps for it or the reason for which there are none.
 struct Forecast<'a> {
@@ -169,9 +170,9 @@ fn text(forecasts: &[Forecast<'_>], is_detailed: bool) -> String {
     for Forecast { unit, steps, .. } in forecasts {
         let Ok(steps) = steps else { continue };
         let codec = unit.codec.as_deref().unwrap_or_default();
-        let _ = writeln!(text, "{} (codec {codec}):", unit.path);
+        let _ = writeln!(text, "{} (codec {codec}):", printable(&unit.path));
         for step in steps {
-            let _ = writeln!(text, "  {step}");
+            let _ = writeln!(text, "  {}", printable(&step.to_string()));
         }
     }
     text += &others_text(forecasts, is_detailed);

@@ -5,7 +5,8 @@ use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::cluster::{Cluster, finish};
 
@@ -79,6 +80,24 @@ fn devices_stay_devices_and_full_ones_fail() {
     }
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(names(&folder), ["full", "link", "null"]);
+}
+
+/// The file is created while `get` waits for the coordinator, after it has found that there is none.
+#[test]
+fn a_get_without_a_target_never_replaces_a_file() {
+    let (cluster, content, folder) = scene();
+    cluster.signal("coordinator", "STOP");
+    let mut get = cluster.command(&["get", "film"]);
+    let get = get.current_dir(&folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    fs::write(folder.join("film"), "another").unwrap();
+    cluster.signal("coordinator", "CONT");
+    finish(get).fails_with(&["film", "already exists"]);
+    assert_eq!(fs::read(folder.join("film")).unwrap(), b"another");
+    fs::remove_file(folder.join("film")).unwrap();
+    finish(cluster.command(&["get", "film"]).current_dir(&folder).spawn().unwrap()).ok();
+    assert!(fs::read(folder.join("film")).unwrap() == content);
+    assert_eq!(names(&folder), ["film"]);
 }
 
 #[test]

@@ -206,8 +206,8 @@ fn a_scrub_is_stopped_and_keeps_what_it_has_found() {
     cluster.eventually("it finds something", |cluster| {
         last(cluster)["findings"].as_array().is_some_and(|findings| !findings.is_empty())
     });
-    let stopped = cluster.mend(&["scrub", "--stop"]).ok();
-    assert!(stopped.out.contains("stopped") && stopped.out.contains(&lost), "{stopped:?}");
+    let stopped = cluster.mend(&["scrub", "--stop"]).fails_with(&["stopped", &lost]);
+    assert_eq!(stopped.code, 3, "{stopped:?}");
     let scrub = finish(scrub).fails_with(&["stopped", &lost]);
     assert_eq!(scrub.code, 3, "{scrub:?}");
     assert_eq!(last(&cluster)["state"], "stopped");

@@ -1,7 +1,12 @@
 //! An operator's first steps: using a cluster that is just starting or whose coordinator is stopped, and
 //! files of other users.
 
-use std::os::unix::fs::PermissionsExt;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
 
 use crate::cluster::{Cluster, finish};
 
@@ -20,6 +25,33 @@ fn a_put_right_after_everything_was_started_waits_for_the_cluster() {
         }
         finish(put).ok();
         cluster.assert_reads("film", &content, &[]);
+    }
+}
+
+/// A file that cannot be read stands for a disk that hangs.
+#[test]
+fn a_coordinator_that_cannot_finish_its_start_stops_on_a_signal() {
+    let mut cluster = Cluster::init(3, "rs-3-2", "64KiB");
+    let certificate = cluster.folder().join("coordinator/cert.pem");
+    std::fs::remove_file(&certificate).unwrap();
+    assert!(Command::new("mkfifo").arg(&certificate).status().unwrap().success());
+    for _ in 0..3 {
+        cluster.start(&["coordinator"]);
+        let mut writer = None;
+        cluster.eventually("it reads its certificate", |_| {
+            // Fails while no process has opened the FIFO for reading.
+            let flags = OFlags::NONBLOCK.bits() as i32;
+            writer = OpenOptions::new().write(true).custom_flags(flags).open(&certificate).ok();
+            writer.is_some()
+        });
+        cluster.signal("coordinator", "TERM");
+        let sent = Instant::now();
+        while cluster.runs("coordinator") {
+            assert!(sent.elapsed() < Duration::from_secs(10), "{}", cluster.log("coordinator"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let log = cluster.log("coordinator");
+        assert!(log.contains("stopping"), "the signal reached the program: {log}");
     }
 }
 

@@ -182,6 +182,7 @@ pub fn without_a_namenode(world: &mut World) {
         status(&mend)?["summary"].as_str()?.starts_with("UNKNOWN  cannot ask the NameNode").then_some(())
     });
     assert_eq!(mend.run(&["status", "--check"]).status.code(), Some(3));
+    assert_eq!(mend.run(&["status"]).status.code(), Some(1));
     mend.kill_coordinator();
     mend.start_coordinator();
     let status = eventually("an answer", || status(&mend));

@@ -80,6 +80,7 @@ pub fn a_volume_that_nobody_can_judge(world: &mut World) {
     assert!(!waited.status.success() && said.contains("NOT KNOWN"), "{said}");
     let checked = mend.run(&["status", "--check"]);
     assert!(!checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    assert_eq!(mend.run(&["status"]).status.code(), Some(1));
     for (path, before) in files.iter().zip(before) {
         fs::write(path, before).expect("written");
     }

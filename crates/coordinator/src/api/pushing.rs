@@ -196,18 +196,40 @@ impl Subscriber {
         let before = |repair: &u64| known.and_then(|known| known.repairs.get(repair));
         for (number, repair) in &now.repairs {
             if before(number) != Some(repair) {
-                self.send(PushedEvent::Repair { repair: Box::new(repair.clone()) }).await?;
+                self.send_repair(repair.clone()).await?;
             }
         }
-        let ended = known.into_iter().flat_map(|known| known.repairs.keys());
-        for &number in ended.filter(|number| !now.repairs.contains_key(number)) {
+        match known {
+            Some(known) => self.tell_ends(known, &now).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the final state of each repair that was open in the state `known` and is not in the state `now`. The control
+    /// plane keeps only the last ended repairs; the history tells how the others ended.
+    async fn tell_ends(&self, known: &Seen, now: &Seen) -> Result<(), Over> {
+        let mut forgotten = Vec::new();
+        let ended = known.repairs.iter().filter(|(number, _)| !now.repairs.contains_key(number));
+        for (&number, repair) in ended {
             let page = ItemPage { after: None, limit: 0 };
-            // A repair that ended long ago may have been forgotten.
-            if let Ok(repair) = self.core.value(|reply| RepairCommand::State(number, page, reply)).await {
-                self.send(PushedEvent::Repair { repair: Box::new(without_items(repair)) }).await?;
+            match self.core.value(|reply| RepairCommand::State(number, page, reply)).await {
+                Ok(repair) => self.send_repair(without_items(repair)).await?,
+                Err(ApiError::Stopping) => return Err(Over),
+                Err(_) => forgotten.push(repair),
             }
+        }
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        let history = self.entries(0, usize::MAX).await?;
+        for repair in forgotten {
+            self.send_repair(repair.ended(&history)).await?;
         }
         Ok(())
+    }
+
+    async fn send_repair(&self, repair: RepairView) -> Result<(), Over> {
+        self.send(PushedEvent::Repair { repair: Box::new(repair) }).await
     }
 
     async fn tell_history(&mut self) -> Result<(), Over> {

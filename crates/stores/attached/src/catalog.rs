@@ -110,13 +110,22 @@ impl<S: System> fmt::Debug for AttachedCatalog<S> {
 
 impl<S: System> Drop for AttachedCatalog<S> {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            if !runtime.block_on(self.aside.end()) {
-                tracing::warn!("{} has not answered a request; shutting down without the answer", S::NAME);
-            }
-            runtime.block_on(self.system.let_go());
-            runtime.shutdown_background();
-        }
+        let Some(runtime) = self.runtime.take() else { return };
+        let (aside, system) = (&mut self.aside, &self.system);
+        // On another thread: a coordinator that cannot start drops the catalog on a thread of its own runtime, which
+        // must not wait for another runtime.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                if !runtime.block_on(aside.end()) {
+                    tracing::warn!(
+                        "{} has not answered a request; shutting down without the answer",
+                        S::NAME
+                    );
+                }
+                runtime.block_on(system.let_go());
+            });
+        });
+        runtime.shutdown_background();
     }
 }
 

@@ -244,3 +244,9 @@ fn an_abandoned_volume_is_not_missed() {
     let lines = returned(catalog.system().known.state().view.volumes(), &abandoned);
     assert!(lines.len() == 1 && lines[0].ends_with("keep them, and remove the entry"), "{lines:?}");
 }
+
+/// A coordinator whose port is in use drops its storage on a thread of its runtime.
+#[tokio::test]
+async fn a_catalog_can_be_dropped_within_another_runtime() {
+    drop(start(&Arc::default()));
+}
