@@ -345,6 +345,9 @@ pub struct RenewArgs {
     /// Renew certificates that expire within this time
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = time)]
     pub within: std::time::Duration,
+    /// Validity period of the new certificates [default: as long as that of each former one]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub valid_for: Option<std::time::Duration>,
 }
 
 /// The kind of a cluster member.

@@ -1,7 +1,7 @@
 //! Verbs that work on the cluster folder: `init`, `node add`, `issue`, `renew`.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use cluster::{Cluster, Config, HelperConfig, InitOptions, IssueError, RepairAfter, Role};
 
@@ -134,7 +134,7 @@ pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
     let until = SystemTime::now() + args.within;
     let (mut renewed, mut failed) = (Vec::new(), Vec::new());
     for role in cluster.members() {
-        match renew_member(cluster, &role, until) {
+        match renew_member(cluster, &role, until, args.valid_for) {
             Ok(true) => renewed.push((role.to_string(), cluster.role_folder(&role))),
             Ok(false) => {}
             Err(error) => failed.push((role.to_string(), error)),
@@ -166,11 +166,16 @@ pub fn renew(cluster: &Cluster, args: &RenewArgs) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &serde_json::json!({ "renewed": roles, "failed": failures })).with_exit(exit))
 }
 
-/// Renews a member's certificate if it expires before `until`. Otherwise completes a renewal that was
-/// interrupted. Returns whether the member's files have changed.
-fn renew_member(cluster: &Cluster, role: &Role, until: SystemTime) -> Result<bool, IssueError> {
+/// Renews a member's certificate if it expires before `until`, for `valid_for` or for as long as it was issued for.
+/// Otherwise completes a renewal that was interrupted. Returns whether the member's files have changed.
+fn renew_member(
+    cluster: &Cluster,
+    role: &Role,
+    until: SystemTime,
+    valid_for: Option<Duration>,
+) -> Result<bool, IssueError> {
     match cluster.expires(role).is_none_or(|expires| expires < until) {
-        true => cluster.issue(role).map(|()| true),
+        true => cluster.issue_for(role, valid_for.or_else(|| cluster.lifetime(role))).map(|()| true),
         false => Ok(cluster.finish_issue(role)?),
     }
 }
@@ -193,7 +198,7 @@ mod tests {
         let key = cluster.key(&Role::Coordinator);
         fs::remove_file(&key).unwrap();
         fs::create_dir(&key).unwrap(); // A file cannot replace a folder.
-        let args = RenewArgs { within: std::time::Duration::from_secs(20 * 365 * 24 * 3600) };
+        let args = RenewArgs { within: Duration::from_secs(20 * 365 * 24 * 3600), valid_for: None };
         let answer = renew(&cluster, &args).unwrap();
         let number = |list: &serde_json::Value| list.as_array().unwrap().len();
         assert_eq!(number(&answer.facts()["renewed"]), 3, "{answer:?}");
@@ -205,6 +210,31 @@ mod tests {
     }
 
     #[test]
+    fn a_renewed_certificate_is_valid_for_as_long_as_the_former_one() {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let scratch = tempfile::tempdir().unwrap();
+        let cluster = Cluster::init(&scratch.path().join("demo"), &InitOptions::default()).unwrap();
+        let guest = Role::Client("guest".parse().unwrap());
+        cluster.issue_for(&guest, Some(10 * DAY)).unwrap();
+        let renewed = |within, valid_for| {
+            let answer = renew(&cluster, &RenewArgs { within, valid_for }).unwrap();
+            (answer.facts()["renewed"].clone(), cluster.lifetime(&guest).unwrap())
+        };
+        let (before, ten_years) = (cluster.expires(&guest), cluster.lifetime(&Role::Coordinator));
+        assert_eq!(ten_years, Some(3650 * DAY));
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(renewed(30 * DAY, None), (serde_json::json!(["client guest"]), 10 * DAY));
+        assert!(cluster.expires(&guest) > before);
+        assert_eq!(renewed(30 * DAY, Some(90 * DAY)).1, 90 * DAY);
+        assert_eq!(renewed(30 * DAY, None), (serde_json::json!([]), 90 * DAY));
+        renewed(4000 * DAY, None);
+        assert_eq!(
+            (cluster.lifetime(&guest), cluster.lifetime(&Role::Coordinator)),
+            (Some(90 * DAY), ten_years)
+        );
+    }
+
+    #[test]
     fn a_renewal_that_was_interrupted_is_completed_by_the_next() {
         let scratch = tempfile::tempdir().unwrap();
         let cluster = Cluster::init(&scratch.path().join("demo"), &InitOptions::default()).unwrap();
@@ -213,7 +243,7 @@ mod tests {
         cluster.issue(&Role::Coordinator).unwrap();
         fs::rename(&key, key.with_file_name("key.new.pem")).unwrap();
         fs::write(&key, &old).unwrap();
-        let args = RenewArgs { within: std::time::Duration::ZERO };
+        let args = RenewArgs { within: Duration::ZERO, valid_for: None };
         assert_eq!(renew(&cluster, &args).unwrap().facts()["renewed"], serde_json::json!(["coordinator"]));
         assert!(fs::read(&key).unwrap() != old);
         assert_eq!(renew(&cluster, &args).unwrap().facts()["renewed"], serde_json::json!([]));

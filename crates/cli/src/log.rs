@@ -1,20 +1,21 @@
-//! The log, on stderr or in the journal of systemd. Lines that repeat are written once in ten seconds, with the number of
-//! repetitions.
+//! The log, on stderr or in the journal of systemd. Lines that repeat are written once in ten seconds, on stderr with the
+//! number of repetitions.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::fmt::format::{Format, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::args::{Cli, LogFormat};
 
@@ -51,7 +52,8 @@ pub fn start(cli: &Cli) -> io::Result<()> {
             registry.with(lines.event_format(Sparing::new(format, Timestamp::Key))).init();
         }
         LogFormat::Journald => {
-            registry.with(tracing_journald::layer()?.with_field_prefix(Some("MEND".to_owned()))).init()
+            let journal = tracing_journald::layer()?.with_field_prefix(Some("MEND".to_owned()));
+            registry.with(journal.with_filter(Unrepeated::default())).init()
         }
     }
     Ok(())
@@ -114,6 +116,42 @@ where
         due.iter().try_for_each(|(line, repeated)| {
             writer.write_str(&stamped(line, &now, *repeated, self.timestamp))
         })
+    }
+}
+
+/// Lets only those events into the journal that are no repetitions. Nothing counts the others there, because an entry
+/// of the journal is made of its event.
+#[derive(Default)]
+struct Unrepeated {
+    recent: Mutex<Recent>,
+}
+
+impl Unrepeated {
+    fn admits(&self, line: String, now: Instant) -> bool {
+        let due = self.recent.lock().unwrap_or_else(PoisonError::into_inner).take(line.clone(), now);
+        due.iter().any(|(known, _)| *known == line)
+    }
+}
+
+impl<S> Filter<S> for Unrepeated {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let mut line = Fields(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.admits(line.0, Instant::now())
+    }
+}
+
+/// The level and the fields of an event as text.
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a string does not fail.
+        let _ = write!(self.0, " {}={value:?}", field.name());
     }
 }
 
@@ -192,6 +230,17 @@ mod tests {
         assert_eq!(take("a", 12), []);
         assert_eq!(take("c", 30), [line("a", 1), line("c", 0)], "the rest is told with the next line");
         assert_eq!(take("a", 31), [line("a", 0)]);
+    }
+
+    #[test]
+    fn the_journal_gets_a_repeated_line_once_in_ten_seconds() {
+        let journal = Unrepeated::default();
+        let start = Instant::now();
+        let admits =
+            |line: &str, seconds: u64| journal.admits(line.to_owned(), start + Duration::from_secs(seconds));
+        let flood: Vec<bool> = (0..10).map(|second| admits("refused", second)).collect();
+        assert_eq!(flood.iter().filter(|&&admitted| admitted).count(), 1);
+        assert!(flood[0] && admits("another", 5) && admits("refused", 10));
     }
 
     #[test]

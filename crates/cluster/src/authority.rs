@@ -24,7 +24,7 @@ const AUTHORITY_LIFETIME: Duration = DAY.saturating_mul(20 * 365);
 const CERTIFICATE_LIFETIME: Duration = DAY.saturating_mul(10 * 365);
 /// How far the clock of another machine may lag behind the issuing machine's clock when a certificate is
 /// issued.
-const CLOCK_SKEW: Duration = DAY;
+pub(crate) const CLOCK_SKEW: Duration = DAY;
 
 /// The reason why a certificate could not be issued.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, CertificateError};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::authority::CLOCK_SKEW;
+
 /// Mend warns of each certificate that expires within this time.
 pub const RENEW_WITHIN: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -15,6 +17,17 @@ pub fn expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let seconds = certificate.validity().not_after.timestamp();
     Some(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// Returns the period for which a certificate was issued; `None` if the certificate cannot be parsed. The period
+/// begins later than the certificate's validity, which leaves room for slow clocks.
+pub(crate) fn lifetime(certificate: &CertificateDer<'_>) -> Option<Duration> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let validity = certificate.validity();
+    let seconds = validity.not_after.timestamp() - validity.not_before.timestamp();
+    let period = Duration::from_secs(u64::try_from(seconds).ok()?);
+    // A certificate that another tool has issued may be shorter.
+    Some(period.checked_sub(CLOCK_SKEW).filter(|rest| !rest.is_zero()).unwrap_or(period))
 }
 
 /// Why one side of a handshake rejected the other's certificate. The text is a predicate about the peer.

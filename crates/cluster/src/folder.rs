@@ -28,7 +28,7 @@ use toml_edit::Table;
 use crate::authority::{Authority, AuthorityError};
 use crate::config::{new_text, store_settings, with_helpers, with_store, without_helper};
 use crate::durable::{self, FileError, PUBLIC, cannot};
-use crate::expiry::expiry;
+use crate::expiry::{expiry, lifetime};
 use crate::helper_settings::{HelperSettings, helper_settings};
 use crate::pair::Pair;
 use crate::{
@@ -478,8 +478,17 @@ impl Cluster {
 
     /// Returns the expiry time of a member's certificate; `None` if the certificate cannot be read.
     pub fn expires(&self, role: &Role) -> Option<SystemTime> {
+        expiry(&self.certificate_of(role)?)
+    }
+
+    /// Returns the period for which a member's certificate was issued; `None` if the certificate cannot be read.
+    pub fn lifetime(&self, role: &Role) -> Option<Duration> {
+        lifetime(&self.certificate_of(role)?)
+    }
+
+    fn certificate_of(&self, role: &Role) -> Option<CertificateDer<'static>> {
         let pem = fs::read(self.certificate(role)).ok()?;
-        expiry(&CertificateDer::from_pem_slice(&pem).ok()?)
+        CertificateDer::from_pem_slice(&pem).ok()
     }
 
     /// Loads the identity of `role` from its certificate and key in this folder.

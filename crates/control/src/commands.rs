@@ -72,7 +72,8 @@ commands! {
         /// Opens a file for reading.
         Layout(String, Reply<FileLayout>),
         Remove(String, Reply<FileView>),
-        BeginPut(PutRequest, Reply<PutView>),
+        /// Begins a put; the string names the member that begins it.
+        BeginPut(PutRequest, String, Reply<PutView>),
         CommitPut(PutId, Reply<FileView>),
         AbortPut(PutId, Reply<Value>),
     }

@@ -473,7 +473,7 @@ impl TestCluster {
             chunk_bytes: None,
             replace: false,
         };
-        self.ask(|reply| FileCommand::BeginPut(request, reply))
+        self.ask(|reply| FileCommand::BeginPut(request, "client admin".to_owned(), reply))
     }
 
     fn open(&mut self, tag: u64, request: ClientRequest) {

@@ -4,6 +4,7 @@
 //! [`views::endpoints`] defines methods, paths and types of the endpoints. Every request becomes one command
 //! to the control plane.
 
+mod answers;
 pub(crate) mod asking;
 mod auditing;
 mod pushing;
@@ -24,12 +25,12 @@ use control::{
     RepairCommand, RequestError, ScrubCommand, StripeCommand,
 };
 use repair::StripeId;
-use serving::Door;
+use serving::{Caller, Door};
 use store_api::PutId;
 use tokio::net::TcpListener;
 use tokio_util::io::ReaderStream;
-use views::RepairView;
 use views::endpoints::*;
+use views::{PutView, RepairView};
 
 use crate::metrics::{self, Load};
 use asking::{Answer, ApiError, Asking, failure};
@@ -49,7 +50,7 @@ fn routes(feed: &Arc<Feed>) -> Routes {
             ClusterCommand::History(since_unix_ms.unwrap_or(0), most.unwrap_or(usize::MAX), reply)
         })
         .on::<NoteFileWork, _>(|asked, reply| {
-            let member = asked.caller.role.map_or_else(String::new, |role| role.to_string());
+            let member = member_name(&asked.caller);
             ClusterCommand::NoteFileWork(asked.body, member, reply)
         })
         .on::<GetAudit, _>(|asked, reply| {
@@ -82,7 +83,7 @@ fn file_routes(routes: Routes) -> Routes {
         .on::<ListFiles, _>(|asked, reply| FileCommand::List(asked.query.prefix, reply))
         .on::<GetFile, _>(|asked, reply| FileCommand::Layout(asked.parameter, reply))
         .on::<RemoveFile, _>(|asked, reply| FileCommand::Remove(asked.parameter, reply))
-        .on::<BeginPut, _>(|asked, reply| FileCommand::BeginPut(asked.body, reply))
+        .by::<BeginPut, _, _>(begin_put)
         .on::<CommitPut, _>(|asked, reply| FileCommand::CommitPut(PutId(asked.parameter), reply))
         .on::<AbortPut, _>(|asked, reply| FileCommand::AbortPut(PutId(asked.parameter), reply))
         .on::<GetStripe, _>(|asked, reply| StripeCommand::View(StripeId(asked.parameter), reply))
@@ -90,7 +91,7 @@ fn file_routes(routes: Routes) -> Routes {
         .on::<GetBlock, _>(|asked, reply| StripeCommand::Block(asked.parameter, reply))
         .on::<ExplainPlan, _>(|asked, reply| StripeCommand::Explain(asked.body, reply))
         .on::<DescribeStripe, _>(|asked, reply| {
-            let owner = asked.caller.role.map_or_else(String::new, |role| role.to_string());
+            let owner = member_name(&asked.caller);
             StripeCommand::Describe(asked.body, owner, reply)
         })
 }
@@ -126,6 +127,25 @@ fn repair_routes(routes: Routes) -> Routes {
 /// Splits names separated by commas.
 fn names(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Returns the role and name of the member that sent a request.
+fn member_name(caller: &Caller) -> String {
+    caller.role.as_ref().map_or_else(String::new, Role::to_string)
+}
+
+/// Begins a put. If there is no room for the answer, aborts the put, whose number the caller does not learn.
+async fn begin_put(asked: Asked<BeginPut>) -> Answer<PutView> {
+    let Asked { core, caller, body, .. } = asked;
+    let turn = core.turn().await;
+    let put = core.value(|reply| FileCommand::BeginPut(body, member_name(&caller), reply)).await?;
+    let number = PutId(put.put);
+    let answer = core.encode(put, turn).await;
+    if answer.is_err() {
+        // If this fails, the put is aborted when its time is over.
+        let _ = core.value(|reply| FileCommand::AbortPut(number, reply)).await;
+    }
+    answer
 }
 
 /// Queues a repair. A request from a plug-in must name the helpers (`homes`) on which the blocks are to be

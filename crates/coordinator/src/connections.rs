@@ -10,11 +10,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use cluster::{Cluster, Name, Role};
 use repair::wire::control::{self, ControlError, FromNode, ToNode};
-use serving::{Admitted, Door, MemberSlot, TELL_EVERY};
+use serving::{Admitted, Door, MemberSlot, TELL_EVERY, expired};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -77,6 +77,8 @@ pub(crate) enum EndReason {
     LongListing { blocks: usize, limit: usize },
     #[error("it sent a list of blocks, which only a helper is asked for")]
     UnaskedList,
+    #[error("its certificate has expired: run `mend renew` on the machine with ca.key")]
+    Expired,
     #[error("the coordinator closed the connection")]
     Dropped,
 }
@@ -129,24 +131,25 @@ impl ControlServer {
 impl Shared {
     async fn connection(self: Arc<Self>, socket: TcpStream, address: SocketAddr) {
         let Some(admitted) = self.door.enter(socket, address).await else { return };
-        if let (Some(role), Some(expires)) = (admitted.role.clone(), admitted.expires()) {
+        let Admitted { stream, role, expires, slot } = admitted;
+        if let (Some(role), Some(expires)) = (role.clone(), expires) {
             // An error means that the coordinator is stopping.
             let _ = self.events.send(Incoming::Event(Event::Certificate { role, expires })).await;
         }
-        let Admitted { stream, role, slot } = admitted;
         let (reader, writer) = tokio::io::split(stream);
         match role {
             None => {
                 let reason = "its certificate is neither a helper's nor a client's";
                 self.refuse(writer, address, reason, false).await
             }
-            Some(role) => self.converse(role, address, slot, reader, writer).await,
+            Some(role) => self.converse(role, expires, address, slot, reader, writer).await,
         }
     }
 
     async fn converse(
         &self,
         role: Role,
+        expires: Option<SystemTime>,
         address: SocketAddr,
         slot: MemberSlot,
         reader: ReadHalf<Stream>,
@@ -192,6 +195,7 @@ impl Shared {
                 Err(why) => why,
             },
             () = slot.displaced() => EndReason::Dropped,
+            () = expired(expires) => EndReason::Expired,
         };
         tracing::debug!(%role, %address, %why, "a control connection ended");
         let left = Event::Left { connection, why: why.to_string() };

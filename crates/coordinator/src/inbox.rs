@@ -3,8 +3,8 @@
 //! [`MEMBER_ROOM_BYTES`]. A member that sends a message too slowly is disconnected, because the memory for it is
 //! reserved at its beginning. Lists of blocks are read from at most two helpers at a time.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::Role;
@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::connections::{EndReason, patient};
+use crate::shares::Shares;
 
 /// Limit in bytes on messages that were announced by their length but not yet handled by the control plane,
 /// over all connections.
@@ -54,7 +55,7 @@ pub(crate) struct Room {
 pub(crate) struct Rooms {
     messages: Arc<Semaphore>,
     /// The shares of members that have connections or messages.
-    members: Arc<Mutex<BTreeMap<Role, Weak<Semaphore>>>>,
+    members: Arc<Shares<Semaphore>>,
     listings: Arc<Semaphore>,
     message_limit: Duration,
 }
@@ -73,14 +74,7 @@ impl Default for Rooms {
 impl Rooms {
     /// Returns a member's share of the memory for messages.
     fn of_member(&self, member: &Role) -> Arc<Semaphore> {
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = members.get(member).and_then(Weak::upgrade) {
-            return share;
-        }
-        members.retain(|_, share| share.strong_count() > 0);
-        let share = Arc::new(Semaphore::new(MEMBER_ROOM_BYTES / ROOM_UNIT));
-        members.insert(member.clone(), Arc::downgrade(&share));
-        share
+        self.members.of(member, || Semaphore::new(MEMBER_ROOM_BYTES / ROOM_UNIT))
     }
 }
 
@@ -361,7 +355,7 @@ mod tests {
             reading.await.unwrap().unwrap_err();
         }
         drop(inbox_of("h2", &rooms));
-        assert_eq!(rooms.members.lock().unwrap().len(), 1, "members without connections are forgotten");
+        assert_eq!(rooms.members.count(), 1, "members without connections are forgotten");
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@ mod inventories;
 mod metrics;
 pub mod rebuilding;
 mod server;
+mod shares;
 mod storage;
 
 pub use config::CoordinatorConfig;

@@ -5,11 +5,9 @@ use std::net::SocketAddr;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use cluster::{
-    Address, Bandwidth, Cluster, ClusterId, HelperConfig, Identity, LimitsConfig, RENEW_WITHIN, Role,
-};
+use cluster::{Address, Bandwidth, Cluster, ClusterId, HelperConfig, Identity, LimitsConfig, Role};
 use repair::wire::control::{self, FromNode, HeldBlock, ToNode};
 use repair::{Caps, Rates, StatedRates};
 use store_api::{BlockError, BlockList, Blocks};
@@ -25,7 +23,8 @@ use crate::queries::Queries;
 use crate::recent_blocks::RecentBlocks;
 use crate::removals::Removals;
 use crate::rendezvous::{Rendezvous, bind};
-use crate::session::{ConnectError, Session, show_certificate};
+use crate::renewal::{Reconnection, keep_fresh, refresh_aside};
+use crate::session::{ConnectError, Session};
 use crate::workers::Workers;
 use crate::write_checks::{self, WriteChecks};
 
@@ -33,10 +32,6 @@ use crate::write_checks::{self, WriteChecks};
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 /// The pause before the certificate is loaded again when ours or the coordinator's is not valid now.
 const RENEWAL_EVERY: Duration = Duration::from_secs(5);
-/// The interval of checks for a new certificate.
-const REFRESH_EVERY: Duration = Duration::from_secs(10);
-/// The interval of warnings about a certificate that expires soon.
-const WARN_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long registration is retried after the coordinator refused it because our name is already connected. A
 /// coordinator that has not noticed the loss of our last connection refuses a second one, but notices within
 /// this time. After that, another node must be using our name.
@@ -229,6 +224,7 @@ impl Daemon {
         self.write_checks.check_before_registering(&self.options.blocks).await;
         let removals = self.removals.next_connection().await;
         let (hello, silent) = self.hello().await?;
+        let reconnection = Reconnection::new(&self.options.identity);
         let mut session =
             Session::open(&self.options.coordinator, &self.options.identity, hello, outgoing).await?;
         let helper = match self.options.identity.role() {
@@ -247,9 +243,14 @@ impl Daemon {
         let recent = self.recent.clone();
         let queries = Queries::new(blocks, reports, engine.clone(), recent, write_checks, removals);
         queries.handle(ToNode::Ping); // Tells at once what the coordinator would ask for within a second.
+        let mut is_renewed = false;
         while let Some(message) = session.incoming.recv().await {
             // The coordinator sends pings, so this is noticed soon.
             if self.write_checks.hangs() || self.options.blocks.silent_folders() != silent {
+                break;
+            }
+            is_renewed = message == ToNode::Ping && reconnection.is_due(engine.jobs());
+            if is_renewed {
                 break;
             }
             if let Some(message) = engine.handle(message) {
@@ -265,6 +266,7 @@ impl Daemon {
                     "other folders than before do not answer; registering again, and dropping all jobs"
                 );
             }
+            false if is_renewed => tracing::info!("registering again with the renewed certificate"),
             false => tracing::warn!("lost the connection to the coordinator; dropping its jobs"),
         }
         engine.forget_all();
@@ -362,50 +364,6 @@ fn outside_validity(error: &DaemonError) -> Option<&'static str> {
     match error {
         DaemonError::Session(ConnectError::Untrusted { distrust, .. }) => distrust.next_step(),
         _ => None,
-    }
-}
-
-/// Loads a renewed certificate on another thread, because the folder may respond slowly; returns whether
-/// there was one.
-async fn refresh_aside(identity: &Identity) -> bool {
-    let identity = identity.clone();
-    blocking(move || refresh(&identity)).await
-}
-
-fn refresh(identity: &Identity) -> bool {
-    match identity.refresh() {
-        Ok(true) => {
-            tracing::info!("loaded a new certificate");
-            true
-        }
-        Ok(false) => false,
-        Err(error) => {
-            tracing::debug!(%error, "cannot reload the certificate");
-            false
-        }
-    }
-}
-
-/// Periodically loads a renewed certificate, and warns if the current one expires soon. Never returns.
-async fn keep_fresh(identity: Identity, coordinator: Address) {
-    let mut warned: Option<Instant> = None;
-    loop {
-        // The existing connection keeps using the old certificate, so a separate connection shows the new one
-        // to the coordinator.
-        if refresh_aside(&identity).await
-            && let Err(error) = show_certificate(&coordinator, &identity).await
-        {
-            tracing::debug!(%error, "the coordinator sees the new certificate at the next connection");
-        }
-        let left = identity.expires().duration_since(SystemTime::now()).unwrap_or_default();
-        if left < RENEW_WITHIN && warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
-            let (role, days) = (identity.role(), left.as_secs() / 86_400);
-            tracing::warn!(
-                %role, days, "this certificate expires soon; run `mend renew` on the machine with ca.key"
-            );
-            warned = Some(Instant::now());
-        }
-        tokio::time::sleep(REFRESH_EVERY).await;
     }
 }
 

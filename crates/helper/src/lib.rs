@@ -33,6 +33,7 @@ mod queries;
 mod recent_blocks;
 mod removals;
 mod rendezvous;
+mod renewal;
 mod secure;
 mod session;
 mod socket;

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
@@ -39,6 +39,8 @@ const STRANGERS_SHARE: u64 = 2;
 const MOST_STRANGERS: u64 = 1024;
 /// The log reports the number of refused connections at most once in this interval.
 pub const TELL_EVERY: Duration = Duration::from_secs(30);
+/// Interval of checks whether a certificate has expired. The clock may be set meanwhile.
+const EXPIRY_CHECKS: Duration = Duration::from_secs(60);
 /// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
@@ -72,14 +74,19 @@ pub struct Admitted {
     pub stream: TlsStream<TcpStream>,
     /// The role in the peer's certificate; `None` if the certificate names no role.
     pub role: Option<Role>,
+    /// When the peer's certificate expires; `None` if this cannot be read.
+    pub expires: Option<SystemTime>,
     /// The connection's slot.
     pub slot: MemberSlot,
 }
 
-impl Admitted {
-    /// Returns when the member's certificate expires.
-    pub fn expires(&self) -> Option<SystemTime> {
-        expiry(self.stream.get_ref().1.peer_certificates()?.first()?)
+/// Returns once a certificate with this expiry has expired by the system's clock. Never returns for `None`.
+pub async fn expired(expires: Option<SystemTime>) {
+    let Some(expires) = expires else { return std::future::pending().await };
+    while let Ok(left) = expires.duration_since(SystemTime::now())
+        && !left.is_zero()
+    {
+        sleep(left.min(EXPIRY_CHECKS)).await;
     }
 }
 
@@ -126,8 +133,8 @@ impl Door {
     /// Performs the handshake of a new connection. If it fails, counts the connection as refused and returns
     /// `None`.
     pub async fn enter(self: &Arc<Self>, socket: TcpStream, address: SocketAddr) -> Option<Admitted> {
-        match self.shake(socket, address.ip()).await {
-            Ok(stream) => Some(self.admit(stream)),
+        match self.shake(socket, address.ip()).await.and_then(|stream| self.admit(stream)) {
+            Ok(admitted) => Some(admitted),
             Err(why) => {
                 self.refused(address, &why);
                 None
@@ -135,20 +142,28 @@ impl Door {
         }
     }
 
-    /// Gives a member's connection a slot.
-    fn admit(self: &Arc<Self>, stream: TlsStream<TcpStream>) -> Admitted {
-        let role = stream.get_ref().1.peer_certificates().and_then(peer_role);
+    /// Gives a member's connection a slot, if its certificate is still valid: a resumed session presents the certificate
+    /// of its first handshake, which is not verified again.
+    fn admit(self: &Arc<Self>, stream: TlsStream<TcpStream>) -> Result<Admitted, String> {
+        let certificates = stream.get_ref().1.peer_certificates();
+        let role = certificates.and_then(peer_role);
+        let expires = certificates.and_then(|chain| expiry(chain.first()?));
+        if expires.is_some_and(|expires| expires <= SystemTime::now()) {
+            let member = role.map_or_else(|| "a member".to_owned(), |role| role.to_string());
+            return Err(format!("the certificate of {member} has expired"));
+        }
         let mut state = self.state();
         if state.members.count() >= self.members {
             state.members.give_up_one();
         }
         let (number, given_up) = state.members.begin(role.clone());
         drop(state);
-        Admitted {
+        Ok(Admitted {
             stream,
             role: role.clone(),
+            expires,
             slot: MemberSlot { door: self.clone(), member: role, number, given_up },
-        }
+        })
     }
 
     async fn shake(&self, socket: TcpStream, address: IpAddr) -> Result<TlsStream<TcpStream>, String> {
@@ -198,7 +213,7 @@ impl Door {
     /// become free during the pause.
     pub async fn pause_after(&self, error: std::io::Error) {
         self.refused("cannot accept connections", &error.to_string());
-        tokio::time::sleep(ACCEPT_PAUSE).await;
+        sleep(ACCEPT_PAUSE).await;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -313,6 +328,16 @@ mod tests {
         assert_eq!(Arc::strong_count(&given_up), 1, "nothing of it is kept");
         shaking.end(&busy, oldest); // The displaced task does this when it is notified.
         assert_eq!(shaking.count(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_certificate_expires_by_the_clock() {
+        let soon = Duration::from_millis(200);
+        let now = SystemTime::now();
+        timeout(soon, expired(Some(now - soon))).await.unwrap();
+        timeout(2 * soon, expired(Some(now + soon / 2))).await.unwrap();
+        assert!(timeout(soon, expired(Some(now + 100 * soon))).await.is_err());
+        assert!(timeout(soon, expired(None)).await.is_err());
     }
 
     #[test]

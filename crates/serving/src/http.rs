@@ -3,7 +3,7 @@
 //!
 //! A client that waits for a long answer can check the connection with HTTP/2 pings, which are answered even
 //! while the control plane is busy. A connection is closed after an idle time without traffic and without a
-//! request in progress, and when its peer has disappeared.
+//! request in progress, when its peer has disappeared, and when the peer's certificate expires.
 
 use std::io;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 
-use crate::door::{Admitted, Door, Slots, TELL_EVERY};
+use crate::door::{Admitted, Door, Slots, TELL_EVERY, expired};
 
 /// A connection is closed after this long without traffic and without a request in progress.
 const IDLE_LIMIT: Duration = Duration::from_secs(30);
@@ -63,8 +63,7 @@ pub async fn serve(listener: TcpListener, door: Arc<Door>, router: Router) {
                     connections.spawn(async move {
                         // The handshake runs in the connection's own task, so a slow one delays no other.
                         let Some(admitted) = door.enter(socket, address).await else { return };
-                        let expires = admitted.expires();
-                        let Admitted { stream, role, slot } = admitted;
+                        let Admitted { stream, role, expires, slot } = admitted;
                         let caller = Caller { role, expires, address: address.ip() };
                         tokio::select! {
                             () = converse(stream, caller, router) => {}
@@ -147,6 +146,7 @@ where
     let activity = Arc::new(Activity::default());
     activity.moved();
     let watched = Watched { stream, activity: activity.clone() };
+    let expires = caller.expires;
     let caller = ConnectInfo(caller);
     let service = service_fn(|mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(caller.clone());
@@ -162,13 +162,19 @@ where
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_AT_ONCE);
     let connection = builder.serve_connection(TokioIo::new(watched), service);
     tokio::pin!(connection);
+    let is_over = async {
+        tokio::select! {
+            () = activity.idle() => {}
+            () = expired(expires) => {}
+        }
+    };
     tokio::select! {
         ended = &mut connection => {
             if let Err(error) = ended {
                 tracing::debug!(%error, "an API connection broke");
             }
         }
-        () = activity.idle() => {
+        () = is_over => {
             connection.as_mut().graceful_shutdown();
             // The connection ends, whether its requests have finished or the grace period is over.
             let _ = tokio::time::timeout(FAREWELL_LIMIT, connection).await;

@@ -9,6 +9,6 @@ mod door;
 mod http;
 mod openmetrics;
 
-pub use door::{Admitted, Door, MemberSlot, TELL_EVERY};
+pub use door::{Admitted, Door, MemberSlot, TELL_EVERY, expired};
 pub use http::{Caller, serve, serve_plain};
 pub use openmetrics::{CONTENT_TYPE, Figures, Writer, text};

@@ -415,7 +415,7 @@ endpoints! {
         answer PutView "The put's number, and the layout of the file's stripes",
         400 "The name, the code or a size is invalid",
         409 "A file of this name exists, and the request does not replace it",
-        503 "Too few helpers are up or have room";
+        503 "Too few helpers are up or have room, or the caller has too many open puts";
 
     /// Commits a put: makes the file visible atomically.
     CommitPut commit_put (Store) = Post post "/v1/puts/{put}/commit"

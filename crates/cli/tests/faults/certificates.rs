@@ -30,7 +30,7 @@ fn a_certificate_near_expiry_is_reported_until_it_is_renewed() {
     assert!(cluster.log("h1").contains("expires soon"), "{}", cluster.log("h1"));
 
     let pids = ["coordinator", "h1"].map(|name| cluster.pid(name));
-    let renewed = cluster.mend(&["renew"]).ok();
+    let renewed = cluster.mend(&["renew", "--valid-for", "365d"]).ok();
     assert!(renewed.out.contains("coordinator") && renewed.out.contains("helper h1"), "{renewed:?}");
     assert!(!renewed.out.contains("h2"), "{renewed:?}");
     cluster.eventually("both have taken up the new ones", |cluster| {
@@ -52,17 +52,14 @@ fn a_helper_whose_certificate_has_expired_waits_for_a_new_one() {
     cluster.mend(&["issue", "client", "ann", "--valid-for", "1s"]).ok();
     std::thread::sleep(Duration::from_secs(22));
     cluster.mend(&["status", "--as", "ann"]).fails_with(&["expired", "mend renew"]);
-    // An open connection may outlive the certificate, so restart the coordinator: helpers then need a new
-    // connection, which h1 cannot open.
-    cluster.kill("coordinator");
-    cluster.start(&["coordinator"]);
-    cluster.eventually("the others are back", |cluster| is_up(cluster, "h2"));
+    cluster.eventually("its connection is closed", |cluster| !is_up(cluster, "h1"));
+    assert!(is_up(&cluster, "h2"));
     cluster.eventually("it says what it waits for", |cluster| {
         let log = cluster.log("h1").to_lowercase();
         log.contains("expired")
     });
     assert!(!is_up(&cluster, "h1") && cluster.runs("h1"), "{}", cluster.log("h1"));
-    cluster.mend(&["renew"]).ok();
+    cluster.mend(&["renew", "--valid-for", "1d"]).ok();
     cluster.eventually("it is back", |cluster| is_up(cluster, "h1"));
 
     // A helper that starts with an expired certificate waits for a new one as well.
@@ -74,4 +71,16 @@ fn a_helper_whose_certificate_has_expired_waits_for_a_new_one() {
     assert!(cluster.runs("h1"));
     cluster.mend(&["issue", "helper", "h1"]).ok();
     cluster.eventually("it is up", |cluster| is_up(cluster, "h1"));
+
+    // A certificate that is renewed in time is taken up by a new connection before the former one expires.
+    cluster.kill("h1");
+    cluster.mend(&["issue", "helper", "h1", "--valid-for", "60s"]).ok();
+    cluster.start(&["helper", "h1"]);
+    cluster.eventually("it is up again", |cluster| cluster.log("h1").contains("registered"));
+    cluster.mend(&["renew", "--valid-for", "1d"]).ok();
+    cluster.eventually("it registers with the new one", |cluster| {
+        let log = cluster.log("h1");
+        log.contains("registering again with the renewed certificate") && is_up(cluster, "h1")
+    });
+    assert!(!cluster.log("h1").contains("lost the connection"), "{}", cluster.log("h1"));
 }

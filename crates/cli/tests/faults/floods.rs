@@ -155,6 +155,48 @@ fn members_cannot_fill_the_coordinators_memory() {
     cluster.mend(&["status"]).ok();
 }
 
+/// A client begins puts of files with 700,000 stripes each, and does not receive the answers, which list all stripes.
+#[test]
+fn answers_that_are_not_received_cannot_fill_the_coordinators_memory() {
+    const REQUESTS: usize = 32;
+    let cluster = Cluster::new(4, "rs-4-2", "64KiB");
+    cluster.mend(&["issue", "client", "eve"]).ok();
+    let eve = Role::Client("eve".parse().unwrap());
+    runtime().block_on(async {
+        let mut held = Vec::new();
+        for number in 0..REQUESTS {
+            let mut stream = connect(&cluster, &eve, cluster.base_port()).await;
+            let bytes = 700_000_u64 * 2 * 4096;
+            let body =
+                format!(r#"{{"name":"f{number}","bytes":{bytes},"code":"rs-3-2","block_bytes":4096}}"#);
+            let request = format!(
+                "POST /v1/puts HTTP/1.1\r\nhost: coordinator.mend\r\ncontent-type: application/json\r\n\
+                 content-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(request.as_bytes()).await.unwrap();
+            stream.flush().await.unwrap();
+            held.push(stream);
+        }
+        let mut answers = Vec::new();
+        for stream in &mut held {
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).await.unwrap();
+            answers.push(String::from_utf8(status.to_vec()).unwrap());
+        }
+        let of = |status: &str| answers.iter().filter(|answer| answer.ends_with(status)).count();
+        assert!(of("200") > 0 && of("503") > 0 && of("200") + of("503") == REQUESTS, "{answers:?}");
+        // Other members are not affected.
+        cluster.mend(&["status"]).ok();
+        cluster.put("film", 300_000);
+    });
+    let peak = peak_memory(cluster.pid("coordinator"));
+    assert!(peak < 900 << 20, "{peak} bytes");
+    cluster.eventually("the client gets answers again", |cluster| {
+        cluster.mend(&["--as", "eve", "ls"]).code == 0
+    });
+}
+
 #[test]
 fn a_helper_with_very_many_blocks_registers_and_is_listed() {
     const BLOCKS: usize = 20_000;

@@ -20,6 +20,8 @@ pub enum FileError {
         ByteSize::from_bytes(*block_bytes)
     )]
     TooFewHelpers { code: String, needed: usize, usable: usize, block_bytes: u64, omitted: Box<Omitted> },
+    #[error("{member} has {most} open puts, which is the limit of a member")]
+    TooManyPuts { member: String, most: usize },
     #[error("stripe {position} of put {put} is being stored already")]
     StripeBusy { put: PutId, position: u32 },
     #[error("stripes of put {0} are still being stored")]
@@ -48,7 +50,9 @@ impl FileError {
             )
             | Self::StripeBusy { .. }
             | Self::PutBusy(_) => ErrorKind::Conflict,
-            Self::TooFewHelpers { .. } | Self::Unreadable { .. } => ErrorKind::Unavailable,
+            Self::TooFewHelpers { .. } | Self::TooManyPuts { .. } | Self::Unreadable { .. } => {
+                ErrorKind::Unavailable
+            }
             Self::TooManyStripes { .. } | Self::OwnFiles(_) | Self::Put(_) => ErrorKind::Invalid,
         }
     }
@@ -61,6 +65,10 @@ impl FileError {
             }
             Self::TooFewHelpers { omitted, .. } => {
                 format!("{}; or choose a code with fewer blocks", omitted.remedy())
+            }
+            Self::TooManyPuts { .. } => {
+                "commit or abort some of these puts; one that no client stores is aborted after ten minutes"
+                    .into()
             }
             Self::StripeBusy { .. } | Self::PutBusy(_) => {
                 "wait until these stripes are stored, or abort the put".into()

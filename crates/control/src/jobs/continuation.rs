@@ -34,6 +34,8 @@ pub(crate) enum PutThen {
 
 /// A put whose creation the storage has not answered yet.
 pub(crate) struct Begun {
+    /// The member that begins the put.
+    pub member: String,
     pub code: Arc<dyn Code>,
     pub bytes: u64,
     pub size: BlockSize,

@@ -3,7 +3,7 @@
 pub(crate) mod continuation;
 pub(crate) mod in_flight;
 pub(crate) mod link_tests;
-mod open_puts;
+pub(crate) mod open_puts;
 pub(crate) mod owner;
 pub(crate) mod placement;
 pub(crate) mod probes;

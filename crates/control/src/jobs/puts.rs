@@ -66,11 +66,12 @@ impl OpenPuts {
         result: Result<Answer, StoreError>,
         out: &mut Out,
     ) {
-        let Begun { code, bytes, size, stripes, reply } = begun;
+        let Begun { member, code, bytes, size, stripes, reply } = begun;
+        self.has_begun(&member);
         match result {
             Ok(Answer::Put(put)) => {
                 let until = Some(base.now + IDLE_LIMIT);
-                self.puts.insert(put, OpenPut { clients: BTreeSet::new(), until });
+                self.puts.insert(put, OpenPut { member, clients: BTreeSet::new(), until });
                 out.answer(reply, Ok(put_view(put, &*code, bytes, size, stripes)));
             }
             Ok(other) => unreachable!("expected a put number, got {other:?}"),
@@ -239,15 +240,17 @@ impl Jobs {
         &mut self,
         facts: Facts<'_>,
         request: &PutRequest,
+        member: String,
         reply: Reply<PutView>,
         out: &mut Out,
     ) {
-        match self.check_put(facts, request, out) {
+        let checked = self.check_put(facts, request, out);
+        match checked.and_then(|checked| self.puts.begins(&member).map(|()| checked).map_err(Into::into)) {
             Err(error) => answer(reply, Err(error), out),
             Ok((code, size, stripes)) => {
                 let (name, bytes, replace) = (request.name.clone(), request.bytes, request.replace);
                 let write = FileWrite::BeginPut { name, bytes, code: code.spec().clone(), size, replace };
-                let begun = Begun { code, bytes, size, stripes, reply };
+                let begun = Begun { member, code, bytes, size, stripes, reply };
                 out.store(Write::Files(write), PutThen::Begun(begun));
             }
         }

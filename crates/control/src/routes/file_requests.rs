@@ -24,8 +24,8 @@ impl FileCommand {
             }
             Self::Layout(name, reply) => answer(reply, open_file(control, &name), &mut control.out),
             Self::Remove(name, reply) => remove_file(control, name, reply),
-            Self::BeginPut(request, reply) => {
-                control.jobs.begin_put(facts!(control), &request, reply, &mut control.out);
+            Self::BeginPut(request, member, reply) => {
+                control.jobs.begin_put(facts!(control), &request, member, reply, &mut control.out);
             }
             Self::CommitPut(put, reply) => {
                 control.jobs.commit_put(facts!(control), put, reply, &mut control.out);

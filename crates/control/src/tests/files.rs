@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::commands::{FileCommand, NodeCommand};
+use crate::jobs::open_puts::MAX_OPEN_PUTS;
 
 #[test]
 fn a_put_is_visible_when_it_is_committed() {
@@ -86,7 +87,9 @@ fn bad_puts_are_refused_with_the_nearest_valid_values() {
         let (code, block_bytes) = (Some(code.to_owned()), Some(block_bytes));
         let request =
             PutRequest { name: "f".into(), bytes: 1, code, block_bytes, chunk_bytes: None, replace: false };
-        let error = cluster.ask(|reply| FileCommand::BeginPut(request, reply)).unwrap_err();
+        let error = cluster
+            .ask(|reply| FileCommand::BeginPut(request, "client admin".to_owned(), reply))
+            .unwrap_err();
         format!("{error}; {}", error.next_step())
     };
     for (code, block_bytes, expected) in [
@@ -102,6 +105,35 @@ fn bad_puts_are_refused_with_the_nearest_valid_values() {
 }
 
 #[test]
+fn a_member_has_a_limited_number_of_open_puts() {
+    let mut cluster = TestCluster::new(4);
+    let begin = |number: usize, member: &str| {
+        let request = PutRequest {
+            name: format!("f{number}"),
+            bytes: 0,
+            code: None,
+            block_bytes: None,
+            chunk_bytes: None,
+            replace: false,
+        };
+        let member = member.to_owned();
+        move |reply| FileCommand::BeginPut(request, member, reply)
+    };
+    let puts: Vec<PutView> =
+        (0..MAX_OPEN_PUTS).map(|number| cluster.ask(begin(number, "client ann")).unwrap()).collect();
+    let error = cluster.ask(begin(MAX_OPEN_PUTS, "client ann")).unwrap_err().to_string();
+    assert!(error.contains("client ann has 1024 open puts"), "{error}");
+    cluster.ask(begin(MAX_OPEN_PUTS, "client bob")).unwrap();
+    cluster.ask(|reply| FileCommand::AbortPut(PutId(puts[0].put), reply)).unwrap();
+    // There is room for one put. One whose beginning is being stored takes it.
+    cluster.stuck = true;
+    let begun = [0, 1].map(|number| cluster.await_later(begin(number, "client ann")));
+    cluster.go_on();
+    let begun = begun.map(|request| cluster.answered::<PutView>(request).unwrap().is_ok());
+    assert_eq!(begun, [true, false]);
+}
+
+#[test]
 fn every_accepted_file_has_a_layout_that_clients_accept() {
     let mut cluster = TestCluster::new(6);
     let code = "rs-4-2";
@@ -109,7 +141,7 @@ fn every_accepted_file_has_a_layout_that_clients_accept() {
         let (code, block_bytes) = (Some(code.to_owned()), Some(block_bytes));
         let request =
             PutRequest { name: "f".into(), bytes, code, block_bytes, chunk_bytes: None, replace: false };
-        move |reply| FileCommand::BeginPut(request, reply)
+        move |reply| FileCommand::BeginPut(request, "client admin".to_owned(), reply)
     };
     // The longest entry of a layout: every name and number has its maximum length.
     let name = || "n".repeat(63);

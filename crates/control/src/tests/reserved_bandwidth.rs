@@ -31,7 +31,7 @@ fn damaged() -> (TestCluster, FileLayout) {
         chunk_bytes: None,
         replace: false,
     };
-    let put = cluster.ask(|reply| FileCommand::BeginPut(request, reply)).unwrap();
+    let put = cluster.ask(|reply| FileCommand::BeginPut(request, "client admin".to_owned(), reply)).unwrap();
     cluster.open(1, ClientRequest::PutStripe { put: put.put, position: 0 });
     cluster.closed(1).unwrap().unwrap();
     cluster.ask(|reply| FileCommand::CommitPut(PutId(put.put), reply)).unwrap();

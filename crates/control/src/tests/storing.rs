@@ -103,7 +103,9 @@ fn of_two_puts_with_one_name_only_the_first_commit_succeeds() {
         chunk_bytes: None,
         replace: false,
     };
-    let puts = [0, 1].map(|_| cluster.ask(|reply| FileCommand::BeginPut(request(), reply)).unwrap());
+    let puts = [0, 1].map(|_| {
+        cluster.ask(|reply| FileCommand::BeginPut(request(), "client admin".to_owned(), reply)).unwrap()
+    });
     cluster.stuck = true;
     let commits = puts.map(|put| cluster.await_later(|reply| FileCommand::CommitPut(PutId(put.put), reply)));
     cluster.go_on();
@@ -145,7 +147,7 @@ fn a_failing_storage_changes_nothing_and_is_retried() {
         chunk_bytes: None,
         replace: false,
     };
-    assert!(cluster.ask(|reply| FileCommand::BeginPut(request, reply)).is_err());
+    assert!(cluster.ask(|reply| FileCommand::BeginPut(request, "client admin".to_owned(), reply)).is_err());
     let all = RepairRequest { all: true, ..RepairRequest::default() };
     assert!(cluster.ask(|reply| RepairCommand::Queue(all.clone().into(), reply)).is_err());
     assert_eq!(cluster.files(), ["f"]);

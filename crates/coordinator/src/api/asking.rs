@@ -1,17 +1,21 @@
 //! Sends commands to the control plane and encodes the answers as JSON. An error's JSON includes the next
 //! step for the user.
 
+use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use axum::Json;
-use axum::http::{StatusCode, header};
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use cluster::Role;
 use serde::Serialize;
 use store_api::OpenError;
 use tokio::sync::oneshot;
 use views::ErrorBody;
 
+use super::answers::{self, Account, Answers, Kind, NoRoom, Turn};
 use crate::incoming::{Events, Incoming};
 use control::{Command, ErrorKind, Reply, RequestError};
 
@@ -19,41 +23,75 @@ use control::{Command, ErrorKind, Reply, RequestError};
 #[derive(Clone)]
 pub(crate) struct Asking {
     events: Events,
+    answers: Answers,
+    /// The account that long answers are charged to; without one, answers have no limit.
+    account: Option<Account>,
 }
 
 pub(crate) type Answer<T> = Result<Encoded<T>, ApiError>;
 
 /// An answer encoded as JSON. Encoding a large answer takes long, so the encoding runs on a blocking thread.
 pub(crate) struct Encoded<T> {
-    json: Vec<u8>,
+    json: Vec<Bytes>,
     _of: PhantomData<T>,
-}
-
-impl<T: Serialize + Send + 'static> Encoded<T> {
-    async fn new(answer: T) -> Self {
-        let encoded = tokio::task::spawn_blocking(move || {
-            serde_json::to_vec(&answer).expect("views have string keys and go to memory")
-        });
-        Self { json: encoded.await.expect("encoding does not panic"), _of: PhantomData }
-    }
 }
 
 impl<T> IntoResponse for Encoded<T> {
     fn into_response(self) -> Response {
-        ([(header::CONTENT_TYPE, "application/json")], self.json).into_response()
+        let length = self.json.iter().map(Bytes::len).sum::<usize>();
+        let headers = [
+            (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
+            (header::CONTENT_LENGTH, HeaderValue::from(length)),
+        ];
+        let body = match <[Bytes; 1]>::try_from(self.json) {
+            Ok([only]) => Body::from(only),
+            // Connections copy what they are given, so they are given one piece at a time.
+            Err(pieces) => Body::from_stream(tokio_stream::iter(pieces.into_iter().map(Ok::<_, Infallible>))),
+        };
+        (headers, body).into_response()
     }
 }
 
 impl Asking {
     pub(crate) fn new(events: Events) -> Self {
-        Self { events }
+        Self { events, answers: Answers::default(), account: None }
+    }
+
+    /// Returns a handle that charges answers to a member.
+    pub(super) fn charged(&self, member: &Role, kind: Kind) -> Self {
+        Self { account: Some(self.answers.account(member, kind)), ..self.clone() }
+    }
+
+    /// Waits until the member that answers are charged to may ask.
+    pub(super) async fn turn(&self) -> Option<Turn> {
+        match &self.account {
+            Some(account) => Some(account.turn().await),
+            None => None,
+        }
+    }
+
+    /// Encodes an answer. The turn ends when it is encoded.
+    pub(super) async fn encode<T: Serialize + Send + 'static>(
+        &self,
+        answer: T,
+        turn: Option<Turn>,
+    ) -> Answer<T> {
+        let account = self.account.clone();
+        // The closure owns the turn, because it continues if the caller disconnects.
+        let encoded = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            answers::encode(&answer, account)
+        });
+        Ok(Encoded { json: encoded.await.expect("encoding does not panic")?, _of: PhantomData })
     }
 
     pub(crate) async fn ask<T: Serialize + Send + 'static, C: Into<Command>>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Answer<T> {
-        Ok(Encoded::new(self.value(command).await?).await)
+        let turn = self.turn().await;
+        let answer = self.value(command).await?;
+        self.encode(answer, turn).await
     }
 
     /// Sends a command and returns the answer as a value.
@@ -76,6 +114,10 @@ impl Asking {
 pub(crate) enum ApiError {
     #[error(transparent)]
     Request(#[from] RequestError),
+    #[error("cannot read the path of the request: {detail}")]
+    Path { detail: String },
+    #[error("cannot read the query of the request: {detail}")]
+    Query { detail: String },
     #[error("cannot read the body of the request: {detail}")]
     Body { detail: String },
     #[error("the body of the request did not arrive within {} s", limit.as_secs())]
@@ -84,6 +126,8 @@ pub(crate) enum ApiError {
     NotANumber(String),
     #[error("cannot copy the catalog: {0}")]
     Copy(#[source] OpenError),
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     #[error("the coordinator is stopping")]
     Stopping,
 }
@@ -92,19 +136,26 @@ impl ApiError {
     fn status(&self) -> StatusCode {
         match self {
             Self::Request(error) => status_of(error.kind()),
-            Self::Body { .. } | Self::SlowBody { .. } | Self::NotANumber(_) => StatusCode::BAD_REQUEST,
+            Self::Path { .. }
+            | Self::Query { .. }
+            | Self::Body { .. }
+            | Self::SlowBody { .. }
+            | Self::NotANumber(_) => StatusCode::BAD_REQUEST,
             Self::Copy(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoRoom(_) | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
     fn next_step(&self) -> String {
         let step = match self {
             Self::Request(error) => return error.next_step(),
-            Self::Body { .. } | Self::SlowBody { .. } | Self::NotANumber(_) => {
-                "correct the request; `mend openapi` describes every request"
-            }
+            Self::Path { .. }
+            | Self::Query { .. }
+            | Self::Body { .. }
+            | Self::SlowBody { .. }
+            | Self::NotANumber(_) => "correct the request; `mend openapi` describes every request",
             Self::Copy(_) => "check the coordinator's log and disk",
+            Self::NoRoom(why) => why.next_step(),
             Self::Stopping => "connect again when the coordinator is running",
         };
         step.to_owned()
@@ -126,7 +177,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let answer = failure(self.status(), self.to_string(), self.next_step());
         match self {
-            Self::Request(RequestError::Settling { .. }) => {
+            Self::Request(RequestError::Settling { .. }) | Self::NoRoom(_) => {
                 ([(header::RETRY_AFTER, "1")], answer).into_response()
             }
             _ => answer,

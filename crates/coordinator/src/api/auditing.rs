@@ -15,8 +15,6 @@ use views::{AuditedRequest, ErrorBody};
 use super::asking::Asking;
 use super::routing::Asked;
 
-/// The largest refusal that is read for its reason.
-const MOST_BYTES: usize = 64 << 10;
 /// The largest text that is recorded: of a path, of arguments, or of a reason.
 const MOST_TEXT_BYTES: usize = 4096;
 /// How long an answer waits for its record.
@@ -136,14 +134,17 @@ fn path(path: &str, parameter: Option<String>) -> String {
 /// Reads the reason from a refusal. Returns the refusal unchanged.
 async fn refusal(answer: Response) -> (Response, Option<String>) {
     let (head, body) = answer.into_parts();
-    let bytes = to_bytes(body, MOST_BYTES).await.unwrap_or_default();
+    let bytes = to_bytes(body, usize::MAX).await.expect("a refusal is in memory");
     let reason = serde_json::from_slice::<ErrorBody>(&bytes).ok().map(|body| body.error);
     (Response::from_parts(head, Body::from(bytes)), reason)
 }
 
 #[cfg(test)]
 mod tests {
+    use axum::http::StatusCode;
+
     use super::*;
+    use crate::api::asking::failure;
 
     #[test]
     fn paths_are_filled_in() {
@@ -157,6 +158,17 @@ mod tests {
         let Value::String(text) = bounded_value(fields(&homes)) else { panic!("it is cut") };
         assert!(text.len() <= MOST_TEXT_BYTES + 3 && text.ends_with("é…"), "{}", text.len());
         assert_eq!(bounded("short".to_owned()), "short");
+    }
+
+    #[tokio::test]
+    async fn a_long_refusal_is_returned_unchanged() {
+        let error = format!("there is no file `{}`", "x".repeat(100 << 10));
+        let long = failure(StatusCode::NOT_FOUND, error.clone(), "list the files".to_owned());
+        let (answer, reason) = refusal(long).await;
+        assert_eq!(reason.as_ref(), Some(&error));
+        let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        let body: ErrorBody = serde_json::from_slice(&body).unwrap();
+        assert_eq!((body.error, body.next_step), (error, "list the files".to_owned()));
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub(super) async fn authorize(
     request: Request,
     next: Next,
 ) -> Response {
+    if let Some(expired) = expired_certificate(&caller, SystemTime::now()) {
+        return expired;
+    }
     members.note(&caller).await;
     let path = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     match verdict(caller.role.as_ref(), request.method(), path.as_deref()) {
@@ -62,13 +65,24 @@ pub(super) async fn authorize(
     }
     let role = caller.role.map_or_else(|| "of no known role".to_owned(), |role| format!("that of {role}"));
     // Not in the audit: a member without rights could push everything else out of it.
-    // The path of the endpoint, without parameters: one member then causes few different lines.
-    let (address, method) = (caller.address, request.method());
-    tracing::warn!(%address, %method, path, "refused a request: the certificate is {role}");
+    // A known method, and the path of the endpoint without parameters: one member then causes few different lines, and
+    // the log writes each of them once in ten seconds.
+    let address = caller.address;
+    let method = method_of(request.method()).map_or("another method", |_| request.method().as_str());
+    tracing::warn!(%address, method, path, "refused a request: the certificate is {role}");
     let error = format!("this certificate is {role} and does not permit this request");
     let next_step =
         "use another certificate (mend --as NAME); docs/reference/roles.md lists what each role may do";
     failure(StatusCode::FORBIDDEN, error, next_step.into())
+}
+
+/// Refuses a caller whose certificate has expired since the handshake. Its connection is about to be closed.
+fn expired_certificate(caller: &Caller, now: SystemTime) -> Option<Response> {
+    let expired = now.duration_since(caller.expires?).ok()?;
+    let role = caller.role.as_ref().map_or_else(|| "this member".to_owned(), Role::to_string);
+    let error = format!("the certificate of {role} expired {} s ago", expired.as_secs());
+    let next_step = "run `mend renew` on the machine with ca.key, and connect with the new certificate";
+    Some(failure(StatusCode::UNAUTHORIZED, error, next_step.into()))
 }
 
 /// Whether a request may be carried out.
@@ -143,6 +157,9 @@ const FOR_PLUGINS: [(Method, &str); 6] = [
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use axum::body::to_bytes;
     use axum::http::Method as Http;
 
     use super::*;
@@ -188,6 +205,20 @@ mod tests {
                 assert_eq!(verdict(None, &http(method), Some(path)), Verdict::Refused);
             }
         }
+    }
+
+    #[tokio::test]
+    async fn an_expired_certificate_is_refused_with_its_role() {
+        let expires = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+        let role = Some(Role::Operator("olga".parse().unwrap()));
+        let caller = Caller { role, expires: Some(expires), address: [127, 0, 0, 1].into() };
+        assert!(expired_certificate(&caller, expires - Duration::from_secs(1)).is_none());
+        let refusal = expired_certificate(&caller, expires + Duration::from_secs(3)).unwrap();
+        assert_eq!(refusal.status(), StatusCode::UNAUTHORIZED);
+        let body = to_bytes(refusal.into_body(), usize::MAX).await.unwrap();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        assert!(text.contains("certificate of operator olga expired 3 s ago"), "{text}");
+        assert!(text.contains("mend renew"), "{text}");
     }
 
     #[test]

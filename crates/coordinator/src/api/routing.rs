@@ -4,10 +4,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{
-    ConnectInfo, DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State,
-};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::IntoResponse;
@@ -15,8 +13,9 @@ use axum::routing::{MethodFilter, on};
 use axum::{Json, Router};
 use control::{Command, Reply};
 use tokio::time::timeout;
-use views::endpoints::{Endpoint, Method, PathParameter, RequestBody};
+use views::endpoints::{BeginPut, Endpoint, Method, PathParameter, RequestBody};
 
+use super::answers::Kind;
 use super::asking::{ApiError, Asking};
 use super::auditing::Audited;
 use serving::Caller;
@@ -100,44 +99,48 @@ fn filter(method: Method) -> MethodFilter {
     }
 }
 
-/// The error for a request that cannot be parsed.
-pub(super) enum Unread {
-    Query(QueryRejection),
-    Request(ApiError),
-}
-
-impl IntoResponse for Unread {
-    fn into_response(self) -> axum::response::Response {
-        match self {
-            Self::Query(rejection) => rejection.into_response(),
-            Self::Request(error) => error.into_response(),
-        }
-    }
-}
-
 impl<E: Endpoint> FromRequest<Asking> for Asked<E> {
-    type Rejection = Unread;
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, core: &Asking) -> Result<Self, Unread> {
+    async fn from_request(request: Request, core: &Asking) -> Result<Self, ApiError> {
         let (mut parts, body) = request.into_parts();
-        let parameter = parameter::<E>(&mut parts, core).await.map_err(Unread::Request)?;
-        let Query(query) = Query::from_request_parts(&mut parts, core).await.map_err(Unread::Query)?;
-        let State(core) =
-            State::from_request_parts(&mut parts, core).await.unwrap_or_else(|never| match never {});
+        let parameter = parameter::<E>(&mut parts, core).await?;
+        let unreadable = |rejection: QueryRejection| ApiError::Query { detail: rejection.body_text() };
+        let query = Query::<E::Query>::from_request_parts(&mut parts, core).await.map_err(unreadable)?.0;
         let caller = parts.extensions.get::<ConnectInfo<Caller>>().expect("each connection has a caller");
         let (caller, headers) = (caller.0.clone(), parts.headers.clone());
         let body = match E::Body::ABSENT {
             Some(absent) => absent,
-            None => body_of(Request::from_parts(parts, body), &core).await.map_err(Unread::Request)?,
+            None => body_of(Request::from_parts(parts, body), core).await?,
         };
+        let core = charged::<E>(core, &caller);
         Ok(Self { core, caller, parameter, query, body, headers })
+    }
+}
+
+/// Returns the handle for a request. It charges an answer that may be long to the caller.
+fn charged<E: Endpoint>(core: &Asking, caller: &Caller) -> Asking {
+    let kind = match (E::METHOD, E::PATH) {
+        (Method::Get, _) => Some(Kind::Read),
+        (BeginPut::METHOD, BeginPut::PATH) => Some(Kind::Put),
+        _ => None,
+    };
+    match (kind, &caller.role) {
+        (Some(kind), Some(member)) => core.charged(member, kind),
+        _ => core.clone(),
     }
 }
 
 /// Parses the parameter in a request's path.
 async fn parameter<E: Endpoint>(parts: &mut Parts, core: &Asking) -> Result<E::Parameter, ApiError> {
-    // This fails for paths without a parameter.
-    let text = Path::<String>::from_request_parts(parts, core).await.ok().map(|Path(text)| text);
+    let text = match E::PATH.contains('{') {
+        true => {
+            let path = Path::<String>::from_request_parts(parts, core).await;
+            let unreadable = |rejection: PathRejection| ApiError::Path { detail: rejection.body_text() };
+            Some(path.map_err(unreadable)?.0)
+        }
+        false => None,
+    };
     E::Parameter::read(text).map_err(ApiError::NotANumber)
 }
 

@@ -1,6 +1,7 @@
 //! Tests a whole coordinator in this process through its two ports.
 
 mod rebuilding;
+mod refusals;
 mod stuck;
 
 use std::net::SocketAddr;

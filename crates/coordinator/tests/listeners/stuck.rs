@@ -17,6 +17,9 @@ const UNDER_WAY: usize = 256;
 /// The number of concurrent requests.
 const AT_ONCE: usize = 100;
 
+/// The number of clients that send them, so that none reaches a limit of its own.
+const CLIENTS: usize = 16;
+
 /// A storage whose transactions block while `hangs` is set.
 struct Hanging {
     catalog: Arc<Mutex<DirCatalog>>,
@@ -41,6 +44,10 @@ fn hanging(catalog: DirCatalog, hangs: &Arc<(Mutex<bool>, Condvar)>) -> Storage 
     DirCatalog::share(catalog).with_transaction(hanging)
 }
 
+fn client(number: usize) -> Role {
+    Role::Client(format!("c{}", number % CLIENTS).parse().unwrap())
+}
+
 fn begin(name: &str) -> String {
     format!(r#"{{"name":"{name}","bytes":0}}"#)
 }
@@ -54,9 +61,9 @@ async fn fill(running: &Arc<Running>) -> (Value, usize) {
     loop {
         assert!(made < 4 * WAITING, "nothing bounds what waits");
         let (sent, is_sent) = oneshot::channel();
-        let (running, name) = (running.clone(), begin(&format!("waits-{made}")));
+        let (running, client, name) = (running.clone(), client(made), begin(&format!("waits-{made}")));
         let asked = asking.spawn(async move {
-            let mut stream = running.ask(&Role::default_client(), "POST", "/v1/puts", &name).await;
+            let mut stream = running.ask(&client, "POST", "/v1/puts", &name).await;
             let _ = sent.send(());
             answer(&mut stream).await
         });
@@ -95,6 +102,7 @@ fn begun(path: &std::path::Path, cluster: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hanging_storage_refuses_excess_requests_and_loses_none() {
     let (folder, cluster) = new_cluster();
+    (0..CLIENTS).for_each(|number| cluster.issue(&client(number)).unwrap());
     create_catalog(&cluster);
     let config = config(&cluster);
     let (path, id) = records(&cluster);

@@ -184,7 +184,7 @@ impl Clients {
                     chunk_bytes: None,
                     replace,
                 };
-                system.ask(asker, |reply| FileCommand::BeginPut(request, reply));
+                system.ask(asker, |reply| FileCommand::BeginPut(request, "client admin".to_owned(), reply));
             }
             What::Put { bytes, put: Some(put), next, .. } if *next >= put.stripes.len() => {
                 let (put, bytes) = (PutId(put.put), bytes.clone());
