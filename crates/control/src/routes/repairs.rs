@@ -71,6 +71,7 @@ impl Control {
                 }
                 Action::ItemEnded { repair, item, stripe, end } => {
                     self.repairs.claims.item_ended(item, &stripe);
+                    self.repairs.queue.item_ended(repair.0, &stripe);
                     self.repairs.explain_end(facts!(self), repair.0, &stripe, end);
                 }
                 Action::RepairEnded { repair } => self.end_repair(repair.0),
