@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** an item is in exactly the index that belongs to its [`ItemPhase`] (the queue, a timer, or
 //! its repair's set of running items or of items set aside), and its repair's counters count it under that
-//! phase. Only [`Backlog::put`] changes a phase.
+//! phase. Only [`Backlog::put`] changes a phase. The resource that a queued item lacks does not change.
 //!
 //! Out of scope: choosing the phase. That depends on stripes and nodes, and the scheduler decides it.
 
@@ -29,6 +29,10 @@ pub(super) struct Repair {
     items: Vec<u32>,
     aside: BTreeSet<u32>,
     running: BTreeSet<u32>,
+    /// Number of queued items.
+    queued: u64,
+    /// The queued items whose last plan lacked room.
+    refused: BTreeSet<u32>,
     /// No further items will be added.
     closed: bool,
     ended: bool,
@@ -92,6 +96,8 @@ impl Backlog {
             items: Vec::new(),
             aside: BTreeSet::new(),
             running: BTreeSet::new(),
+            queued: 0,
+            refused: BTreeSet::new(),
             closed: false,
             ended: false,
         };
@@ -215,17 +221,13 @@ impl Backlog {
     pub fn limited_by(&self, id: RepairId, table: &NodeTable) -> Option<Resource> {
         let repair = self.repairs.get(&id).filter(|repair| !repair.paused)?;
         let mut refused: BTreeMap<&Resource, u64> = BTreeMap::new();
-        let mut waits = false;
-        for item in repair.items.iter().filter_map(|&no| self.items[no as usize].as_ref()) {
-            let ItemPhase::Queued(_) = item.phase else { continue };
-            waits = true;
-            if let Some(lack) = item.lack.as_ref().filter(|lack| table.still_lacks(lack)) {
-                *refused.entry(&lack.resource).or_default() += 1;
-            }
+        let lacks = repair.refused.iter().filter_map(|&no| self.item(no).lack.as_ref());
+        for lack in lacks.filter(|lack| table.still_lacks(lack)) {
+            *refused.entry(&lack.resource).or_default() += 1;
         }
         let most = refused.into_iter().max_by_key(|&(_, items)| items);
         let most = most.map(|(resource, _)| resource.clone());
-        most.or_else(|| waits.then(|| table.fullest()).flatten())
+        most.or_else(|| if repair.queued > 0 { table.fullest() } else { None })
     }
 
     // ---- phases ----
@@ -239,7 +241,11 @@ impl Backlog {
         *repair.counters.of(&from) -= 1;
         *repair.counters.of(&to) += 1;
         match &from {
-            ItemPhase::Queued(key) => drop(self.queue.remove(key)),
+            ItemPhase::Queued(key) => {
+                self.queue.remove(key);
+                repair.queued -= 1;
+                repair.refused.remove(&no);
+            }
             ItemPhase::Aside => drop(repair.aside.remove(&no)),
             ItemPhase::BackingOff(at) => drop(self.timers.remove(&(*at, no))),
             ItemPhase::Running(..) => {
@@ -251,7 +257,13 @@ impl Backlog {
             ItemPhase::Held | ItemPhase::Proposed | ItemPhase::Ended(_) => {}
         }
         match &to {
-            ItemPhase::Queued(key) => drop(self.queue.insert(*key)),
+            ItemPhase::Queued(key) => {
+                self.queue.insert(*key);
+                repair.queued += 1;
+                if item.lack.is_some() {
+                    repair.refused.insert(no);
+                }
+            }
             ItemPhase::Aside => {
                 repair.aside.insert(no);
                 self.stirred.insert(id);
@@ -320,7 +332,7 @@ impl Backlog {
     }
 
     /// Returns a late job that has to be cancelled. Each job is returned once, and all nodes of the job are
-    /// then treated as slow.
+    /// then treated as slow. A job that has delivered a block is not returned.
     ///
     /// An item whose jobs were late `attempts` times gets no further deadline: its next job may take any
     /// time.
@@ -329,7 +341,7 @@ impl Backlog {
             self.forget_due(no);
             let item = self.item_mut(no);
             let ItemPhase::Running(job, booking) = &item.phase else { continue };
-            if item.stopping || item.late >= attempts {
+            if item.stopping || item.late >= attempts || booking.has_delivered() {
                 continue;
             }
             let job = *job;

@@ -138,8 +138,7 @@ impl<'a> ItemView<'a> {
     /// take blocks.
     fn takers(&self) -> impl Iterator<Item = &'a Node> {
         let table = self.table;
-        let allowed = self.repair.spec.requestors.iter();
-        let nodes = allowed.filter_map(move |&id| Some(table.get(table.find(id)?)));
+        let nodes = self.allowed().map(move |no| table.get(no));
         nodes.filter(|node| node.facts.alive && node.facts.accepts == Accepts::All)
     }
 

@@ -33,7 +33,7 @@
 //! would take resources that a more urgent item waits for.
 //!
 //! **Costs:** an event costs O(log n) for each item that it changes. A proposal looks at no more than
-//! [`Limits::look_ahead`] items.
+//! [`Limits::look_ahead`] items, and at [`Limits::look_past`] items that wait for certain nodes.
 //!
 //! Out of scope: plans (the planner makes them), faults within a job (the job handles them), names, messages
 //! and records (the driver's), and the value of the data (a stripe's urgency depends only on its repair's
@@ -108,8 +108,11 @@ impl fmt::Display for RepairId {
 /// Limits of the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Number of items without room after which a walk over the queue stops.
+    /// Number of items without room after which a walk over the queue stops. Of the items of a repair that wait
+    /// for room at certain nodes, the walk looks at this many, and goes on with other items.
     pub look_ahead: usize,
+    /// Number of items that wait for room at certain nodes after which a walk over the queue stops.
+    pub look_past: usize,
     /// Number of attempts to repair a stripe before its item ends as failed. Between attempts, nodes may come
     /// or go.
     pub attempts: u32,
@@ -132,6 +135,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             look_ahead: 64,
+            look_past: 512,
             attempts: 3,
             rounds: 16,
             back_off: Duration::from_secs(1),
@@ -332,11 +336,15 @@ impl Scheduler {
         }
     }
 
-    /// Ends an item, or requests that its job is cancelled first.
+    /// Ends an item, or requests that its job is cancelled first. If the job is being cancelled for another reason, the
+    /// item ends instead of returning to the queue.
     fn call_off(&mut self, no: u32) {
         match self.backlog.item(no).phase {
             ItemPhase::Ended(_) => {}
-            ItemPhase::Running(job, _) => self.actions.push_back(Action::CancelJob { job }),
+            ItemPhase::Running(job, _) => {
+                self.backlog.item_mut(no).stopping = false;
+                self.actions.push_back(Action::CancelJob { job });
+            }
             _ => self.move_to(no, ItemPhase::Ended(End::Cancelled)),
         }
     }
@@ -386,12 +394,13 @@ impl Scheduler {
     pub fn push(&mut self, repair: RepairId, new: NewItem) -> ItemId {
         self.table.hold(new.block_bytes, self.limits.blocks_ahead);
         let (stripe, changed) = self.stripes.add(&new, &mut self.table);
-        if changed {
-            self.settle_stripe(stripe);
-        }
         let no = self.backlog.push(repair, stripe, new);
+        // The new item keeps the stripe if the others end now.
         self.stripes.get_mut(stripe).items.push(no);
-        self.settle(no);
+        match changed {
+            true => self.settle_stripe(stripe),
+            false => self.settle(no),
+        }
         ItemId(no)
     }
 
@@ -563,8 +572,8 @@ impl Scheduler {
     /// the new load exceeds budgets.
     pub fn handle_replanned(&mut self, item: ItemId, loads: &Loads) {
         if let Some(booking) = self.backlog.booking_mut(item.0) {
-            self.table.give_back(std::mem::take(booking));
-            *booking = self.table.book(loads);
+            self.table.give_back(booking);
+            self.table.book_again(booking, loads);
             self.scan.restart();
         }
     }
@@ -582,9 +591,12 @@ impl Scheduler {
     /// suspended.
     pub fn wake(&mut self, item: ItemId, loads: &Loads) -> bool {
         let Some(booking) = self.backlog.booking_mut(item.0) else { return true };
-        self.table.give_back(std::mem::take(booking));
+        self.table.give_back(booking);
         let is_room = self.table.lacks(loads).is_none();
-        *booking = if is_room { self.table.book(loads) } else { self.table.book(&loads.at_rest()) };
+        match is_room {
+            true => self.table.book_again(booking, loads),
+            false => self.table.book_again(booking, &loads.at_rest()),
+        }
         is_room
     }
 
@@ -610,14 +622,16 @@ impl Scheduler {
     /// Sets the deadline of an item's job. The driver calls this after [`admit`](Self::admit), because only
     /// the driver knows the predicted time of the plan.
     ///
-    /// A late job is cancelled and restarted on other nodes (m-PPR). The scheduler does not know which node
-    /// was slow, so the next proposal lists all nodes of the job last among its helpers. After
-    /// [`Limits::attempts`] late jobs, the next job has no deadline.
+    /// A late job is cancelled and restarted on other nodes (m-PPR), unless it has delivered a block. The
+    /// scheduler does not know which node was slow, so the next proposal lists all nodes of the job last among
+    /// its helpers. After [`Limits::attempts`] late jobs, the next job has no deadline.
     pub fn set_due(&mut self, item: ItemId, due: Duration) {
         self.backlog.set_due(item.0, due);
     }
 
-    /// Records that an item's job delivers a block to a node, possibly another node than proposed.
+    /// Records that an item's job delivers a block to a node, possibly another node than proposed. From now on, the
+    /// scheduler cancels the job neither as late nor because nothing is lost any more: the job still has to read
+    /// the block back.
     ///
     /// Call it before [`handle_block`](Self::handle_block). Otherwise that call would conclude that the block
     /// came back by itself, and cancel the job.

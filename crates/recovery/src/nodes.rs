@@ -117,8 +117,8 @@ pub(super) struct Booking {
     nodes: Vec<Booked>,
     /// For each rack: its index, the bytes out of it, and the bytes into it.
     racks: Vec<(usize, u64, u64)>,
-    /// Nodes that replaced requestors while the job ran.
-    stand_ins: Vec<NodeNo>,
+    /// Nodes to which the job has delivered blocks. They stay known if the reservation changes.
+    delivered: Vec<NodeNo>,
 }
 
 impl Booking {
@@ -129,15 +129,20 @@ impl Booking {
 
     /// Whether the job stores something at a node.
     pub fn stores_at(&self, node: NodeNo) -> bool {
-        self.stand_ins.contains(&node)
+        self.delivered.contains(&node)
             || self.nodes.iter().any(|booked| booked.node == node && booked.stored_bytes > 0)
     }
 
-    /// Records that the job has stored a block at a node.
+    /// Records that the job has delivered a block to a node.
     pub fn note_delivery(&mut self, node: NodeNo) {
-        if !self.stores_at(node) {
-            self.stand_ins.push(node);
+        if !self.delivered.contains(&node) {
+            self.delivered.push(node);
         }
+    }
+
+    /// Whether the job has delivered a block.
+    pub fn has_delivered(&self) -> bool {
+        !self.delivered.is_empty()
     }
 }
 
@@ -389,7 +394,7 @@ impl NodeTable {
             rack.up_bytes += *up;
             rack.down_bytes += *down;
         }
-        Booking { nodes, racks, stand_ins: Vec::new() }
+        Booking { nodes, racks, delivered: Vec::new() }
     }
 
     /// Reserves the load of a foreground repair, without its load on trunks.
@@ -404,7 +409,7 @@ impl NodeTable {
     /// Releases a foreground reservation. Returns whether it existed.
     pub fn release(&mut self, id: ReservationId) -> bool {
         let booking = self.foreground.remove(&id);
-        booking.map(|booking| self.give_back(booking)).is_some()
+        booking.map(|mut booking| self.give_back(&mut booking)).is_some()
     }
 
     pub fn foreground(&self, id: ReservationId) -> Option<&Booking> {
@@ -419,16 +424,23 @@ impl NodeTable {
         Some(booked)
     }
 
-    pub fn give_back(&mut self, booking: Booking) {
-        for booked in booking.nodes {
+    /// Releases the reservation of a job.
+    pub fn give_back(&mut self, booking: &mut Booking) {
+        for booked in booking.nodes.drain(..) {
             let node = self.get_mut(booked.node);
             node.in_flight.take(&booked);
             node.add_up();
         }
-        for (rack, up, down) in booking.racks {
+        for (rack, up, down) in booking.racks.drain(..) {
             self.racks[rack].up_bytes -= up;
             self.racks[rack].down_bytes -= down;
         }
+    }
+
+    /// Reserves `loads` for a job whose former load was [given back](Self::give_back).
+    pub fn book_again(&mut self, booking: &mut Booking, loads: &Loads) {
+        let Booking { nodes, racks, .. } = self.book(loads);
+        (booking.nodes, booking.racks) = (nodes, racks);
     }
 
     /// Adds `loads` to the past work of nodes, which some helper policies use.
@@ -661,11 +673,11 @@ mod tests {
         table.set(NodeId(0), facts("a", "m0"));
         table.set(NodeId(1), facts("b", "m1"));
         let links = vec![(NodeId(0), NodeId(1), 7)];
-        let booking = table.book(&Loads { links, ..Loads::default() });
+        let mut booking = table.book(&Loads { links, ..Loads::default() });
         table.set(NodeId(0), facts("c", "m0"));
         assert_eq!(table.trunk("a", |rack, trunk| (rack.up_bytes, trunk.up_bytes)).0, 7);
         assert_eq!(table.trunk("c", |rack, trunk| (rack.up_bytes, trunk.up_bytes)).0, 0);
-        table.give_back(booking);
+        table.give_back(&mut booking);
         table.set(NodeId(0), facts("d", "m0"));
         assert_eq!(table.racks.len(), 3);
     }

@@ -79,30 +79,50 @@ impl<'a> Placer<'a> {
         }
     }
 
+    /// Chooses requestors for these blocks.
     pub fn place(&self, blocks: &[BlockIndex]) -> Placement {
+        match self.choose(blocks) {
+            Ok(wanted) if wanted.is_empty() => Placement::Nowhere,
+            Ok(wanted) => Placement::Chosen(wanted),
+            Err(_) => Placement::Busy,
+        }
+    }
+
+    /// Chooses requestors for these blocks, without the blocks that no node may take.
+    ///
+    /// # Errors
+    /// The busy nodes that the blocks wait for. The list is empty if they wait for any node with room.
+    pub fn choose(&self, blocks: &[BlockIndex]) -> Result<Vec<Wanted>, Vec<NodeNo>> {
         let (stay, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
             blocks.iter().partition(|&&block| self.home(block).is_some());
         let mut chosen: Vec<(BlockIndex, NodeNo)> = Vec::with_capacity(blocks.len());
         chosen.extend(stay.into_iter().filter_map(|block| Some((block, self.home(block)?))));
-        if chosen.iter().any(|&(_, node)| !self.has_room(node)) {
-            return Placement::Busy;
+        let homes = chosen.iter().map(|&(_, home)| home);
+        let busy: Vec<NodeNo> = homes.filter(|&home| !self.has_room(home)).collect();
+        if !busy.is_empty() {
+            return Err(busy);
         }
         let mut domains = self.domains();
         for block in moving {
             let taken = |node| chosen.iter().filter(|&&(_, other)| other == node).count();
             let Some((node, roomy)) = self.best(&domains, taken) else { break };
             if !roomy {
-                return Placement::Busy;
+                return Err(self.awaited(node));
             }
             domains.add(self.table.get(node));
             chosen.push((block, node));
         }
-        if chosen.is_empty() {
-            return Placement::Nowhere;
-        }
         chosen.sort_unstable();
         let wanted = |(block, node)| Wanted { block, requestor: self.table.get(node).id };
-        Placement::Chosen(chosen.into_iter().map(wanted).collect())
+        Ok(chosen.into_iter().map(wanted).collect())
+    }
+
+    /// Returns the nodes that a block waits for whose best node is busy; none if it waits for any node with room.
+    fn awaited(&self, best: NodeNo) -> Vec<NodeNo> {
+        match self.policy.waits_for_requestor() {
+            true => vec![best],
+            false => self.allowed.iter().filter_map(|&id| self.table.find(id)).collect(),
+        }
     }
 
     /// Returns the old node of the block, if it can have the block again.

@@ -1,9 +1,15 @@
 //! Chooses the next item to start: the most urgent one with room.
 //!
 //! A walk goes through the queue from its most urgent end. Less urgent items must not take resources that an
-//! item waits for: the nodes with its survivors are claimed for it, and if the best nodes to store its blocks
-//! have no room, no less urgent item starts at all. Items of the same class may overtake it. After
-//! [`Limits::look_ahead`] items without room, the walk ends, because the nodes are busy.
+//! item waits for. Items of the same class may overtake it. There are two kinds of items without room:
+//!
+//! - An item that waits for room *at certain nodes* claims these nodes. Examples: only some nodes may get its
+//!   blocks, its block returns to its old node, or its block is copied from one node. The other items of its
+//!   repair probably wait for the same nodes, so after [`Limits::look_ahead`] such items of a run, the walk
+//!   goes on after the run. A run is the items of one class, number of lost blocks and repair.
+//! - Any other item claims the nodes with its survivors. If every node that could store its blocks is busy, no
+//!   less urgent item starts at all. After [`Limits::look_ahead`] such items, the walk ends, because the nodes
+//!   are busy.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +20,8 @@ use super::backlog::Backlog;
 use super::dealing;
 use super::item::{Kind, Proposal};
 use super::nodes::{NodeNo, NodeTable};
-use super::placement::{Placement, Placer};
-use super::queue::Class;
+use super::placement::Placer;
+use super::queue::{Class, Key};
 use super::redundancy::Redundancy;
 use super::stripes::Stripes;
 use super::view::ItemView;
@@ -112,8 +118,39 @@ pub(super) enum Check {
     Ready(Kind, Vec<Wanted>),
     /// Too few of the item's survivors have room.
     NoHelpers,
-    /// The nodes that could take the item's blocks have no room.
-    NoRequestors,
+    /// Nodes that could take the item's blocks have no room: these nodes, or any node if the list is empty.
+    NoRequestors(Vec<NodeNo>),
+}
+
+/// The items without room that a walk has seen.
+#[derive(Default)]
+struct Blocked {
+    /// Number of items that wait for room at certain nodes.
+    at_nodes: usize,
+    /// Number of the other items.
+    anywhere: usize,
+    /// The end of the current run, and its number of items that wait for room at certain nodes.
+    run: Option<(Key, usize)>,
+}
+
+impl Blocked {
+    /// Adds an item. Returns the key after which the walk goes on.
+    fn add(&mut self, key: Key, waits_at_nodes: bool, limits: &Limits) -> Key {
+        if !waits_at_nodes {
+            self.anywhere += 1;
+            return key;
+        }
+        self.at_nodes += 1;
+        let end = key.end_of_run();
+        let before = self.run.filter(|&(run, _)| run == end).map_or(0, |(_, items)| items);
+        self.run = Some((end, before + 1));
+        if before + 1 >= limits.look_ahead { end } else { key }
+    }
+
+    /// Whether the walk has seen enough items.
+    fn is_enough(&self, limits: &Limits) -> bool {
+        self.anywhere >= limits.look_ahead || self.at_nodes >= limits.look_past
+    }
 }
 
 /// One walk over the queue.
@@ -125,28 +162,30 @@ pub(super) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn run(&mut self) -> Option<Proposal> {
-        let backlog = self.known.backlog;
-        let (mut blocked, mut closed) = (0, None);
+        let (backlog, limits) = (self.known.backlog, self.known.limits);
+        let (mut blocked, mut closed) = (Blocked::default(), None);
         let mut next = backlog.next(None);
         while let Some(key) = next {
-            if closed.is_some_and(|class| class < key.class) {
+            if closed.is_some_and(|class| class < key.class) || blocked.is_enough(limits) {
                 return None;
             }
-            let paused = backlog.repair_of(key.item).paused;
-            if !paused {
-                let of = self.view(key.item);
-                match self.check(&of, key.class) {
-                    Check::Ready(kind, wanted) => return Some(self.proposal(&of, key.class, kind, wanted)),
-                    Check::NoHelpers => {}
-                    Check::NoRequestors => closed = closed.or(Some(key.class)),
-                }
-                self.claim(&of, key.class);
-                blocked += 1;
-                if blocked >= self.known.limits.look_ahead {
-                    return None;
-                }
+            if backlog.repair_of(key.item).paused {
+                next = backlog.next(Some(key.end_of_run()));
+                continue;
             }
-            let after = if paused { key.end_of_run() } else { key };
+            let of = self.view(key.item);
+            let nodes: Vec<NodeNo> = match self.check(&of, key.class) {
+                Check::Ready(kind, wanted) => return Some(self.proposal(&of, key.class, kind, wanted)),
+                Check::NoHelpers => of.only_source().into_iter().collect(),
+                Check::NoRequestors(nodes) => {
+                    if nodes.is_empty() {
+                        closed = closed.or(Some(key.class));
+                    }
+                    nodes
+                }
+            };
+            let after = blocked.add(key, !nodes.is_empty(), limits);
+            self.claim(&of, nodes, key.class);
             next = backlog.next(Some(after));
         }
         None
@@ -156,20 +195,23 @@ impl<'a> Walk<'a> {
         ItemView::of(no, self.known.backlog, self.known.stripes, self.known.table)
     }
 
-    /// Claims the nodes that an item waits for.
-    fn claim(&mut self, of: &ItemView<'_>, class: Class) {
-        let from = match of.kind_now() {
-            Kind::Migrate { from } => of.table.find(from),
-            Kind::Reconstruct | Kind::Rebuild { .. } | Kind::Drain { .. } => None,
-        };
-        for node in of.stripe.nodes().filter(|&node| from.is_none_or(|from| from == node)) {
-            self.claims.add(node, class);
+    /// Claims the nodes that an item waits for: `nodes`, or those with its survivors if there are none.
+    fn claim(&mut self, of: &ItemView<'_>, nodes: Vec<NodeNo>, class: Class) {
+        match nodes.is_empty() {
+            true => of.stripe.nodes().for_each(|node| self.claims.add(node, class)),
+            false => nodes.into_iter().for_each(|node| self.claims.add(node, class)),
         }
     }
 
     fn check(&mut self, of: &ItemView<'_>, class: Class) -> Check {
-        let lacks = of.item.lack.as_ref().is_some_and(|lack| of.table.still_lacks(lack));
-        if lacks || of.item.sat_out == Some(self.news) {
+        if let Some(lack) = of.item.lack.as_ref().filter(|lack| of.table.still_lacks(lack)) {
+            let is_allowed = |node| of.repair.spec.requestors.contains(&node);
+            return match lack.resource.node().is_some_and(is_allowed) {
+                true => Check::NoRequestors(of.allowed().collect()),
+                false => Check::NoHelpers,
+            };
+        }
+        if of.item.sat_out == Some(self.news) {
             return Check::NoHelpers;
         }
         match of.kind_now() {
@@ -199,10 +241,9 @@ impl<'a> Walk<'a> {
                 return Check::NoHelpers;
             }
         }
-        match Placer::of(of, self.known.limits, class, self.claims, &[]).place(&wanted) {
-            Placement::Chosen(wanted) => Check::Ready(kind, wanted),
-            Placement::Busy => Check::NoRequestors,
-            Placement::Nowhere => Check::Ready(kind, Vec::new()),
+        match Placer::of(of, self.known.limits, class, self.claims, &[]).choose(&wanted) {
+            Ok(wanted) => Check::Ready(kind, wanted),
+            Err(busy) => Check::NoRequestors(busy),
         }
     }
 

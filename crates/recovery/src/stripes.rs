@@ -156,14 +156,15 @@ impl Stripes {
         self.stripes[no as usize].as_ref().is_some_and(|stripe| stripe.items.is_empty())
     }
 
-    /// Adds a stripe or updates it. Returns its number, and whether the locations of a known stripe have
-    /// changed.
+    /// Adds a stripe or updates it: the store may have changed its code. Returns its number, and whether a known stripe
+    /// has changed.
     pub fn add(&mut self, new: &NewItem, table: &mut NodeTable) -> (u32, bool) {
         let blocks: Vec<BlockState> = new.blocks.iter().map(|&facts| state_of(facts, table)).collect();
         if let Some(no) = self.find(&new.stripe) {
-            let changed = self.get(no).blocks != blocks;
             self.unindex(no, table);
-            self.get_mut(no).blocks = blocks;
+            let known = self.get_mut(no);
+            let changed = known.blocks != blocks || known.code.spec() != new.code.spec();
+            (known.code, known.block_bytes, known.blocks) = (new.code.clone(), new.block_bytes, blocks);
             self.index(no, table);
             return (no, changed);
         }

@@ -25,12 +25,13 @@ impl Scheduler {
     }
 
     /// Cancels the job of a stripe if none of the stripe's blocks is wanted any more, because a node came
-    /// back.
+    /// back. A job that has delivered a block runs to its end.
     pub(super) fn stop_needless(&mut self, stripe: u32) {
         let Some(no) = self.stripes.try_get(stripe).and_then(|stripe| stripe.busy) else { return };
         let of = self.view(no);
-        let ItemPhase::Running(job, _) = of.item.phase else { return };
-        if !of.item.stopping && of.wanted().is_empty() {
+        let ItemPhase::Running(job, booking) = &of.item.phase else { return };
+        let job = *job;
+        if !of.item.stopping && !booking.has_delivered() && of.wanted().is_empty() {
             self.backlog.item_mut(no).stopping = true;
             self.actions.push_back(Action::CancelJob { job });
         }
@@ -75,8 +76,8 @@ impl Scheduler {
             let stripe = self.stripes.get(stripe).id.clone();
             self.actions.push_back(Action::ItemEnded { repair, item: ItemId(no), stripe, end });
         }
-        if let ItemPhase::Running(_, booking) = from {
-            self.table.give_back(booking);
+        if let ItemPhase::Running(_, mut booking) = from {
+            self.table.give_back(&mut booking);
         }
         if end.is_some() {
             self.stripes.get_mut(stripe).items.retain(|&other| other != no);

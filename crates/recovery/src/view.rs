@@ -73,6 +73,20 @@ impl<'a> ItemView<'a> {
         if from_no.is_some_and(readable) { self.item.kind } else { Kind::Reconstruct }
     }
 
+    /// Returns the only node that the item may read, if its blocks are copied.
+    pub fn only_source(&self) -> Option<NodeNo> {
+        match self.kind_now() {
+            Kind::Migrate { from } => self.table.find(from),
+            Kind::Reconstruct | Kind::Rebuild { .. } | Kind::Drain { .. } => None,
+        }
+    }
+
+    /// Returns the only nodes that may get the item's blocks. Empty if any node may.
+    pub fn allowed(&self) -> impl Iterator<Item = NodeNo> + use<'a> {
+        let table = self.table;
+        self.repair.spec.requestors.iter().filter_map(move |&id| table.find(id))
+    }
+
     /// Returns the item's urgency class. `None` if the stripe cannot be read.
     pub fn class(&self, redundancy: &mut Redundancy) -> Option<Class> {
         let survives = redundancy.survives(&*self.stripe.code, &self.lost());

@@ -8,7 +8,7 @@ use codes::{CodeSpec, LinearCode};
 use recovery::RepairId;
 use repair::{Heat, NodeId};
 use store_api::FileBacklog;
-use views::{Census, Condition, RepairState, RepairView, ScrubView, SteadyScrubView};
+use views::{Census, Condition, RepairState, ScrubView, SteadyScrubView};
 
 use crate::answers::Answers;
 use crate::answers::status::each_standing;
@@ -228,17 +228,17 @@ fn open_repairs(answers: Answers<'_>) -> RepairMetrics {
         *limited_by.entry(kind_of(answers.facts, &limit)).or_default() += 1;
     }
     let queue = &answers.repairs.queue;
-    let (mut rebuilt, mut moved) = (Amount::default(), Amount::default());
-    for repair in queue.by_id.values().filter(|repair| repair.is_open()) {
+    let (mut rebuilt, mut moved, mut bytes_left) = (Amount::default(), Amount::default(), 0);
+    for (&id, repair) in queue.by_id.iter().filter(|(_, repair)| repair.is_open()) {
         // Not what running jobs have delivered: that is lost if a repair is cancelled, and the counters would decrease.
         rebuilt += Amount { blocks: repair.blocks_rebuilt, bytes: repair.bytes_rebuilt };
         moved += repair.moved;
+        bytes_left += repair.bytes_left(answers.repairs.bytes_coming(answers.jobs, id, repair));
     }
-    let left = |repair: &RepairView| repair.counts.bytes.saturating_sub(repair.counts.bytes_rebuilt);
     RepairMetrics {
         open,
         bytes_per_s: progress().filter_map(|progress| progress.rate_bytes_per_s).sum(),
-        bytes_left: repairs.iter().map(left).sum(),
+        bytes_left,
         time_left: progress().filter_map(|progress| progress.latest_ms).max().map(Duration::from_millis),
         bound: progress().filter_map(|progress| progress.bound_ms).max().map(Duration::from_millis),
         limited_by,

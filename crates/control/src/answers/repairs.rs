@@ -25,8 +25,8 @@ impl<'a> Answers<'a> {
     fn progress_view(self, id: u64, repair: &Repair) -> Option<ProgressView> {
         let course = &repair.course;
         course.began?;
-        let done = repair.bytes_rebuilt + self.repairs.bytes_coming(self.jobs, id, repair);
-        let left = repair.bytes.saturating_sub(done);
+        let coming = self.repairs.bytes_coming(self.jobs, id, repair);
+        let (done, left) = (repair.bytes_rebuilt + coming, repair.bytes_left(coming));
         let took = course.lasts(self.facts.base.now);
         let running = course.ended.is_none();
         let mean = (took > Duration::ZERO).then(|| (done as f64 / took.as_secs_f64()) as u64);
@@ -92,26 +92,34 @@ impl<'a> Answers<'a> {
         open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
+    /// Returns the version of a repair's view without the view, which takes longer for a repair of many stripes; `None`
+    /// if there is no such repair.
+    pub(crate) fn repair_version(self, id: u64) -> Option<u64> {
+        let repair = self.repairs.queue.by_id.get(&id)?;
+        let state = self.repairs.state_of_repair(id, repair);
+        Some(version(state, self.repairs.counts(self.jobs, id, repair), repair.ended_unix_ms))
+    }
+
     /// Returns the view of a repair from its counters, with a page of its stripes.
     pub(crate) fn repair_view(self, id: u64, page: &ItemPage) -> RepairView {
         let repair = &self.repairs.queue.by_id[&id];
-        let mut view = RepairView {
+        let state = self.repairs.state_of_repair(id, repair);
+        let counts = self.repairs.counts(self.jobs, id, repair);
+        RepairView {
             repair: id,
             target: self.facts.target_text(&repair.order.target),
             by_itself: repair.order.by_itself,
             policy: repair.order.helpers.name().to_owned(),
             scheme: repair.order.scheme.name().to_owned(),
-            state: self.repairs.state_of_repair(id, repair),
-            counts: self.repairs.counts(self.jobs, id, repair),
+            state,
+            counts,
             started_unix_ms: repair.order.asked_unix_ms,
             ended_unix_ms: repair.ended_unix_ms,
             progress: self.progress_view(id, repair),
             reasons: self.repairs.reasons(id, repair),
-            version: 0,
+            version: version(state, counts, repair.ended_unix_ms),
             items: self.item_views(repair, page),
-        };
-        view.version = version(&view);
-        view
+        }
     }
 
     fn item_views(self, repair: &Repair, page: &ItemPage) -> Vec<RepairItem> {

@@ -90,13 +90,21 @@ impl<'a> Facts<'a> {
         block.holders().any(|holder| self.is_good(block, &holder))
     }
 
-    /// Whether a recorded copy of a block is good, as far as is known. A record may be older than what was found: a
-    /// bad state may still be on its way to the storage, and a plug-in that describes a stripe knows no verdicts of
-    /// parity checks.
+    /// Whether a recorded copy of a block is good, as far as is known.
     fn is_good(self, block: &BlockRecord, holder: &Replica) -> bool {
-        holder.state == BlockState::Healthy
-            && !self.stripes.unrecorded.is_bad(&block.id, holder.node)
-            && self.stripes.condemned.problem(&block.id, holder.node).is_none()
+        self.known_state(block, holder) == BlockState::Healthy
+    }
+
+    /// Returns the state of a recorded copy of a block, as far as is known. A record may be older than what was found:
+    /// a bad state may still be on its way to the storage, and a plug-in that describes a stripe knows no verdicts of
+    /// parity checks.
+    pub(super) fn known_state(self, block: &BlockRecord, holder: &Replica) -> BlockState {
+        if holder.state != BlockState::Healthy {
+            return holder.state;
+        }
+        let found = self.stripes.unrecorded.bad(&block.id, holder.node);
+        let is_condemned = || self.stripes.condemned.problem(&block.id, holder.node).is_some();
+        found.unwrap_or_else(|| if is_condemned() { BlockState::Corrupt } else { BlockState::Healthy })
     }
 }
 

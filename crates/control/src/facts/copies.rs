@@ -180,10 +180,9 @@ impl<'a> Facts<'a> {
     pub(crate) fn block_facts(self, block: &BlockRecord) -> BlockFacts {
         let reader = if block.replicas.is_empty() { None } else { self.readable_at(block) };
         let node = reader.or(block.node);
-        BlockFacts {
-            node,
-            copy: node.and_then(|node| block.state_on(node)).map_or(CopyState::Missing, copy_state),
-        }
+        let holder = node.and_then(|node| block.holders().find(|holder| holder.node == node));
+        let state = holder.map(|holder| self.known_state(block, &holder));
+        BlockFacts { node, copy: state.map_or(CopyState::Missing, copy_state) }
     }
 }
 

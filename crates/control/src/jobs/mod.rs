@@ -80,7 +80,7 @@ pub(crate) struct RunningJob {
     pub(crate) reservation: Option<ReservationId>,
     /// The job's item in the scheduler, if the job is a repair.
     pub(crate) item: Option<ItemId>,
-    /// The load of the job's first plan, if the job is a repair.
+    /// The load of the job's last plan, if the job is a repair.
     pub(crate) loads: Loads,
     /// How many of the bytes that other jobs have reserved at a resource count in the job's plans; `None` if
     /// none do.

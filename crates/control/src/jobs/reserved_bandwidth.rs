@@ -14,17 +14,15 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use recovery::{Mover, Scheduler};
-use repair::{JobPhase, NodeId, Resource, Stripe, Topology};
+use repair::{NodeId, Resource, Stripe, Topology};
 
 use crate::jobs::RunningJob;
 
 impl RunningJob {
-    /// Returns the bandwidth that other jobs have reserved on the nodes that may take part in this job. To
-    /// save time, returns an empty list after most events: those after which the job makes no other plan.
+    /// Returns the bandwidth that other jobs have reserved on the nodes that may take part in this job, as far as
+    /// the job's plans mind it.
     pub(crate) fn others(&self, scheduler: &Scheduler, topology: &Topology) -> Vec<(Resource, u64)> {
-        let is_due =
-            matches!(self.job.phase(), JobPhase::StoppingPlan | JobPhase::WaitingForNodes | JobPhase::OnHold);
-        let Some(limit) = self.minds_others.filter(|_| is_due) else { return Vec::new() };
+        let Some(limit) = self.minds_others else { return Vec::new() };
         let targets = self.job.targets().map(|(_, node)| node);
         let nodes = places(self.job.stripe(), targets, topology);
         let own = self.reservation.map(Mover::Foreground).or(self.item.map(Mover::Item));

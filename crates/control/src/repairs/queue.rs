@@ -184,6 +184,11 @@ impl Queue {
         self.by_id.get_mut(&repair)?.items.get_mut(stripe)
     }
 
+    /// Records that the item of a stripe has ended.
+    pub(crate) fn item_ended(&mut self, repair: u64, stripe: &StripeId) {
+        self.by_id.get_mut(&repair).into_iter().for_each(|repair| repair.item_ended(stripe));
+    }
+
     /// Records that a repair has ended.
     pub(crate) fn note_ended(&mut self, id: u64) {
         if !self.ended.contains(&id) {

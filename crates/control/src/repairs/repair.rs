@@ -22,6 +22,8 @@ pub(crate) struct Repair {
     pub(crate) bytes: u64,
     pub(crate) blocks_rebuilt: u64,
     pub(crate) bytes_rebuilt: u64,
+    /// Bytes of the blocks that ended items did not rebuild, for example because the blocks came back.
+    not_rebuilt_bytes: u64,
     /// The part of the rebuilt blocks that was moved: blocks that were not lost when the repair began.
     pub(crate) moved: Amount,
     pub(crate) ended_unix_ms: Option<u64>,
@@ -74,6 +76,7 @@ impl Repair {
             bytes: 0,
             blocks_rebuilt: 0,
             bytes_rebuilt: 0,
+            not_rebuilt_bytes: 0,
             moved: Amount::default(),
             ended_unix_ms: None,
             left_on_node: 0,
@@ -124,6 +127,16 @@ impl Repair {
         }
     }
 
+    /// Records that the item of a stripe has ended: none of its remaining blocks is rebuilt any more.
+    pub(super) fn item_ended(&mut self, stripe: &StripeId) {
+        self.not_rebuilt_bytes += self.items.get(stripe).map_or(0, Item::bytes_left);
+    }
+
+    /// Returns the bytes that are still to be moved. `coming` is what running jobs have delivered of them.
+    pub(crate) fn bytes_left(&self, coming: u64) -> u64 {
+        self.bytes.saturating_sub(self.bytes_rebuilt + self.not_rebuilt_bytes + coming)
+    }
+
     /// Records that a job has rebuilt blocks of a stripe.
     pub(crate) fn note_rebuilt(
         &mut self,
@@ -165,6 +178,12 @@ impl Item {
     pub(crate) fn fail(&mut self, reason: String, next_step: &str) {
         self.reason = Some(reason);
         self.next_step = Some(next_step.to_owned());
+    }
+
+    /// Returns the bytes of the blocks that are not rebuilt yet.
+    pub(super) fn bytes_left(&self) -> u64 {
+        let left = self.blocks.iter().filter(|block| !self.rebuilt.contains_key(block)).count() as u64;
+        left * self.block_bytes
     }
 
     /// Returns the number of blocks that were moved so far.

@@ -69,6 +69,14 @@ pub(crate) fn reserve(scheduler: &mut Scheduler, job: &Job, stores: bool) -> Opt
     Some(scheduler.reserve(&loads))
 }
 
+/// Replaces the reservation of a repair's job that has made another plan.
+pub(crate) fn reserve_again(scheduler: &mut Scheduler, running: &mut RunningJob) {
+    if let (Some(item), Some(plan)) = (running.item, running.job.running_plan()) {
+        running.loads = Loads::of(plan, true);
+        scheduler.handle_replanned(item, &running.loads);
+    }
+}
+
 /// Releases the reservation of a read or a put that has ended.
 pub(crate) fn end_reservation(scheduler: &mut Scheduler, running: &mut RunningJob) {
     running.reservation.take().into_iter().for_each(|reservation| scheduler.release(reservation));

@@ -10,7 +10,7 @@ use crate::jobs::Jobs;
 use crate::repairs::Repairs;
 use crate::repairs::reasons::Reasons;
 use crate::repairs::repair::{Item, Repair};
-use ::views::{ItemState, RepairCounts, RepairReason, RepairState, RepairView};
+use ::views::{ItemState, RepairCounts, RepairReason, RepairState};
 
 /// Which stripes of a repair a view lists.
 #[derive(Clone, Debug)]
@@ -75,8 +75,7 @@ impl Repairs {
         jobs.filter_map(|running| {
             let (state, item) = (running.job.state(), repair.items.get(&running.stripe)?);
             let share = f64::from(state.delivered) / f64::from(state.slices.max(1));
-            let coming = item.blocks.iter().filter(|block| !item.rebuilt.contains_key(block)).count() as u64;
-            Some((share * (coming * item.block_bytes) as f64) as u64)
+            Some((share * item.bytes_left() as f64) as u64)
         })
         .sum()
     }
@@ -107,9 +106,9 @@ impl<'a> Facts<'a> {
 }
 
 /// Returns a number that changes with the state and the counters of a repair, but not with its estimates.
-pub(crate) fn version(view: &RepairView) -> u64 {
+pub(crate) fn version(state: RepairState, counts: RepairCounts, ended_unix_ms: Option<u64>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (view.state.name(), view.counts, view.ended_unix_ms).hash(&mut hasher);
+    (state.name(), counts, ended_unix_ms).hash(&mut hasher);
     hasher.finish() >> 12 // 52 bits, which a JavaScript number (a double) holds exactly.
 }
 

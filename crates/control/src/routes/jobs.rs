@@ -7,7 +7,7 @@ use codes::BlockIndex;
 use rand::RngExt;
 use recovery::Loads;
 use repair::{
-    Epoch, Job, JobError, JobId, JobPhase, JobRequest, NodeId, Outcome, Report, StripeId, Topology,
+    Epoch, Job, JobError, JobId, JobPhase, JobRequest, NodeId, Outcome, Report, Resource, StripeId, Topology,
 };
 use views::RepairStep;
 
@@ -16,7 +16,7 @@ use crate::jobs::RunningJob;
 use crate::jobs::in_flight::InFlight;
 use crate::jobs::owner::Owner;
 use crate::jobs::reserved_bandwidth::{limited, places};
-use crate::repairs::scheduler_facts::{end_reservation, reserve};
+use crate::repairs::scheduler_facts::{end_reservation, reserve, reserve_again};
 use crate::signal::Signal;
 
 /// How often it is checked whether the stripes of running repairs are at risk.
@@ -166,19 +166,15 @@ impl Control {
 
     /// Passes an event to a job that may have to make another plan.
     pub(crate) fn with_job(&mut self, id: JobId, act: impl FnOnce(&mut Job, &Topology, Duration)) {
-        let Some(running) = self.jobs.running.get_mut(&id) else { return };
-        let others = running.others(&self.repairs.scheduler, &self.nodes.topology);
-        others.into_iter().for_each(|(resource, bytes)| self.nodes.topology.reserve(resource, bytes));
-        let before = running.job.phase();
-        act(&mut running.job, &self.nodes.topology, self.base.now);
-        let phase = running.job.phase();
-        if phase != before {
-            let stripe = &running.stripe;
-            tracing::debug!(job = %id, %stripe, ?phase, after = ?before, "job phase changed");
-        }
-        self.nodes.topology.clear_reserved();
-        self.jobs.stirred.insert(id);
-        note_job_step(self, id);
+        let Some(running) = self.jobs.running.get(&id) else { return };
+        let others = match running.job.phase() {
+            JobPhase::StoppingPlan | JobPhase::WaitingForNodes => {
+                running.others(&self.repairs.scheduler, &self.nodes.topology)
+            }
+            // After most events the job makes no other plan.
+            _ => Vec::new(),
+        };
+        act_beside(self, id, others, act);
     }
 
     /// Passes an event to all jobs, like [`with_job`](Self::with_job).
@@ -186,6 +182,37 @@ impl Control {
         let ids: Vec<JobId> = self.jobs.running.keys().copied().collect();
         ids.into_iter().for_each(|id| self.with_job(id, &act));
     }
+}
+
+/// Resumes a paused job, which then makes another plan.
+pub(crate) fn resume_job(control: &mut Control, id: JobId) {
+    let Some(running) = control.jobs.running.get(&id) else { return };
+    let others = running.others(&control.repairs.scheduler, &control.nodes.topology);
+    act_beside(control, id, others, Job::resume);
+}
+
+/// Passes an event to a job. A plan that the job makes then takes account of the bandwidth that others have reserved.
+fn act_beside(
+    control: &mut Control,
+    id: JobId,
+    others: Vec<(Resource, u64)>,
+    act: impl FnOnce(&mut Job, &Topology, Duration),
+) {
+    let Some(running) = control.jobs.running.get_mut(&id) else { return };
+    others.into_iter().for_each(|(resource, bytes)| control.nodes.topology.reserve(resource, bytes));
+    let (before, epoch) = (running.job.phase(), running.job.epoch());
+    act(&mut running.job, &control.nodes.topology, control.base.now);
+    let phase = running.job.phase();
+    if phase != before {
+        let stripe = &running.stripe;
+        tracing::debug!(job = %id, %stripe, ?phase, after = ?before, "job phase changed");
+    }
+    if running.job.epoch() != epoch {
+        reserve_again(&mut control.repairs.scheduler, running);
+    }
+    control.nodes.topology.clear_reserved();
+    control.jobs.stirred.insert(id);
+    note_job_step(control, id);
 }
 
 /// Whether a job repairs a stripe that cannot lose another block. If a plug-in makes blocks in the background, this

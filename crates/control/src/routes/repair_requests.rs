@@ -11,7 +11,6 @@ use crate::control::{Control, facts};
 use crate::error::{DescriptionError, RepairError, RequestError};
 use crate::out::answer;
 use crate::repairs::CHANGES_EVERY;
-use crate::repairs::ItemPage;
 use crate::repairs::orders::Order;
 
 /// After so long without a tick, the coordinator's process was stopped or overloaded, so it received no
@@ -42,8 +41,8 @@ impl RepairCommand {
             }
             Self::Change(repair, since, limit, reply) => {
                 control.repairs.queue.note_asked(repair, control.base.now);
-                let page = since.and_then(|_| control.answers().repair_page(repair, &ItemPage::NONE).ok());
-                let (version, until) = (page.map(|view| view.version), control.base.now + limit);
+                let version = since.and_then(|_| control.answers().repair_version(repair));
+                let until = control.base.now + limit;
                 let awaited = (repair, since, until);
                 control.repairs.queue.await_change(awaited, version, reply, &mut control.out);
             }
@@ -144,7 +143,7 @@ impl Control {
             self.repairs.queue.extend_leases(since);
         }
         for id in self.repairs.queue.awaited().collect::<Vec<_>>() {
-            let version = self.answers().repair_view(id, &ItemPage::NONE).version;
+            let Some(version) = self.answers().repair_version(id) else { continue };
             self.repairs.queue.tell_version(id, version, now, &mut self.out);
         }
         cancel_abandoned(self);

@@ -1,13 +1,13 @@
 //! Carries out the scheduler's actions: starts, resumes and cancels jobs, and ends repairs.
 
 use recovery::{Action, Proposal, Target};
-use repair::Job;
 use serde_json::Value;
 
 use crate::control::{Control, facts, outer_facts};
 use crate::jobs::owner::Owner;
 use crate::repairs::order_records::kept_orders;
 use crate::repairs::proposals::{Pause, Prepared};
+use crate::routes::jobs::resume_job;
 
 impl Control {
     /// Requeues the repairs that an earlier coordinator left unfinished.
@@ -71,6 +71,7 @@ impl Control {
                 }
                 Action::ItemEnded { repair, item, stripe, end } => {
                     self.repairs.claims.item_ended(item, &stripe);
+                    self.repairs.queue.item_ended(repair.0, &stripe);
                     self.repairs.explain_end(facts!(self), repair.0, &stripe, end);
                 }
                 Action::RepairEnded { repair } => self.end_repair(repair.0),
@@ -96,7 +97,7 @@ impl Control {
             match self.repairs.pause_of(&self.jobs, job, &mut self.out) {
                 Pause::Lasts => continue,
                 Pause::Over => {}
-                Pause::Resumes => self.with_job(job, Job::resume),
+                Pause::Resumes => resume_job(self, job),
                 Pause::GivesWay => self.jobs.cancel_job(job),
             }
             self.repairs.paused_jobs.0.remove(&job);

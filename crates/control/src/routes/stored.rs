@@ -106,7 +106,7 @@ impl StripeThen {
         let (stripes, outer, out) = (&mut control.stripes, outer_facts!(control), &mut control.out);
         match self {
             Self::Known { write, copies, bad } => {
-                states::stored(stripes, write, &copies, result.is_ok());
+                states::stored(stripes, write, &copies, result.is_ok(), out);
                 if let Ok(Answer::Overruled(copies)) = &result {
                     states::overruled(stripes, copies, out);
                 }

@@ -37,11 +37,19 @@ impl Stripes {
     }
 }
 
-/// Handles the end of a write of states.
-pub(crate) fn stored(stripes: &mut Stripes, write: u64, copies: &[(BlockId, NodeId)], is_ok: bool) {
+/// Handles the end of a write of states. The scheduler is told, because a finding may end without a change of the record.
+pub(crate) fn stored(
+    stripes: &mut Stripes,
+    write: u64,
+    copies: &[(BlockId, NodeId)],
+    is_ok: bool,
+    out: &mut Out,
+) {
     for copy in copies {
-        let recorded = stripes.record_of(&copy.0).and_then(|(_, _, record)| record.state_on(copy.1));
+        let known = stripes.record_of(&copy.0);
+        let recorded = known.as_ref().and_then(|(_, _, record)| record.state_on(copy.1));
         stripes.unrecorded.end_write(write, copy, is_ok, recorded);
+        known.into_iter().for_each(|(stripe, ..)| out.tell(Signal::Blocks(stripe)));
     }
 }
 

@@ -4,6 +4,9 @@
 use super::*;
 use crate::commands::{FileCommand, NodeCommand, RepairCommand};
 use crate::control::facts;
+use crate::signal::Signal;
+use crate::stripes::states;
+use recovery::{BlockFacts, CopyState};
 
 /// Returns the recorded helper and state of the first block of the file `f`.
 fn first_block(cluster: &mut TestCluster) -> (Option<String>, &'static str) {
@@ -305,6 +308,32 @@ fn a_copy_that_a_stripe_needs_is_tried_again_soon() {
     cluster.kill(&home(&file, 2));
     cluster.wait(Duration::from_secs(15));
     assert_eq!(home(&cluster.file("f"), 0), other);
+}
+
+#[test]
+fn the_scheduler_is_told_what_is_known_of_copies_rather_than_their_records() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    let stripe = stripe_of(&file);
+    let core = cluster.core();
+    let known = core.stripes.picture.stripe(&stripe).unwrap().blocks[0].clone();
+    let (node, copy) = (known.node.unwrap(), (known.id.clone(), known.node.unwrap()));
+    let facts_of = |copy| BlockFacts { node: Some(node), copy };
+    for (state, expected) in [
+        (store_api::BlockState::Missing, CopyState::Missing),
+        (store_api::BlockState::Corrupt, CopyState::Bad),
+    ] {
+        let write = core.stripes.unrecorded.begin_write();
+        core.stripes.unrecorded.note(write, copy.clone(), state);
+        assert_eq!(core.facts().block_facts(&known), facts_of(expected));
+    }
+    // Then the copy is found good. Its record does not change, so that does not tell the scheduler.
+    let write = core.stripes.unrecorded.begin_write();
+    core.stripes.unrecorded.note(write, copy.clone(), store_api::BlockState::Healthy);
+    assert_eq!(core.facts().block_facts(&known), facts_of(CopyState::Bad));
+    states::stored(&mut core.stripes, write, &[copy], true, &mut core.out);
+    assert_eq!(core.facts().block_facts(&known), facts_of(CopyState::Good));
+    assert!(core.out.signals.iter().any(|signal| matches!(signal, Signal::Blocks(of) if *of == stripe)));
 }
 
 /// The catalog refuses the bad state of a copy. Later the copy is verified and found good.

@@ -148,6 +148,55 @@ fn blocks_in_migration_are_rebuilt_when_their_source_dies() {
     assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", held), "{view:#?}");
 }
 
+/// Otherwise the node that helps instead gets more work than its budget allows.
+#[test]
+fn a_job_that_makes_another_plan_reserves_what_that_plan_moves() {
+    let mut cluster = TestCluster::new(7);
+    let file = cluster.put("f", 1);
+    cluster.kill(&home(&file, 0));
+    cluster.freeze();
+    cluster.repair_all();
+    let core = cluster.core();
+    let plan = core.jobs.running.values().next().unwrap().job.running_plan().unwrap();
+    let helper = plan.node_costs().iter().find(|cost| cost.read_bytes > 0).unwrap().node;
+    let name = core.nodes.name(helper);
+    cluster.kill(&name);
+    // The nodes stop the first plan. They are frozen again before they get the next one.
+    cluster.frozen.clear();
+    let answers = cluster.answers();
+    cluster.freeze();
+    answers.into_iter().for_each(|(name, answer)| cluster.say(&name, answer));
+    let core = cluster.core();
+    let plan = core.jobs.running.values().next().unwrap().job.running_plan().expect("it runs again");
+    let loads = recovery::Loads::of(plan, true);
+    let moves: BTreeMap<NodeId, u64> = loads.nodes.iter().map(|load| (load.node, load.sent_bytes)).collect();
+    assert!(!moves.contains_key(&helper));
+    let reserved = core.repairs.scheduler.reservations().filter(|(_, used, _)| used.jobs > 0);
+    let reserved: BTreeMap<NodeId, u64> = reserved.map(|(node, used, _)| (node, used.up_bytes)).collect();
+    assert_eq!(reserved, moves);
+}
+
+/// The estimated end of a repair depends on the bytes that are left.
+#[test]
+fn blocks_that_need_no_rebuild_any_more_are_not_left_to_move() {
+    let mut cluster = TestCluster::new(7);
+    cluster.put("f", 30);
+    ["h1", "h2"].into_iter().for_each(|name| cluster.kill(name));
+    cluster.freeze();
+    let repair = cluster.repair_all().repair;
+    cluster.frozen.remove("h1");
+    cluster.start("h1");
+    let core = cluster.core();
+    let known = &core.repairs.queue.by_id[&repair];
+    let has_ended = |id| matches!(core.repairs.scheduler.state(id), recovery::ItemState::Ended(_));
+    let (ended, open): (Vec<_>, Vec<_>) = known.items.values().partition(|item| has_ended(item.id));
+    assert!(!ended.is_empty() && !open.is_empty());
+    let blocks: usize = open.iter().map(|item| item.blocks.len() - item.rebuilt.len()).sum();
+    assert_eq!(known.bytes_left(0), blocks as u64 * 4096);
+    let version = core.answers().repair_version(repair);
+    assert_eq!(version, Some(cluster.repair_state(repair).version));
+}
+
 #[test]
 fn an_ended_repair_cannot_be_cancelled_or_paused() {
     let mut cluster = TestCluster::new(5);

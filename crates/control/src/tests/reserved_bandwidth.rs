@@ -2,7 +2,7 @@
 
 use crate::commands::{FileCommand, StripeCommand};
 use recovery::{Loads, NodeLoad};
-use repair::Class;
+use repair::{Class, JobPhase};
 
 use super::*;
 
@@ -100,6 +100,33 @@ fn a_job_does_not_plan_around_its_own_reservation() {
     answers.into_iter().for_each(|(name, answer)| cluster.say(&name, answer));
     let after = cluster.readers(Class::Read);
     assert!(after.len() == 2 && after.contains(keeps), "{before:?} {after:?}");
+}
+
+/// Otherwise each tick would cost a look at all nodes for each job on hold.
+#[test]
+fn a_job_on_hold_is_told_of_no_reservations_before_it_resumes() {
+    let (mut cluster, file) = damaged();
+    let stripe = file.layout[0].stripe.stripe.clone();
+    let repair = cluster.repair(RepairRequest { stripe: Some(stripe), ..RepairRequest::default() }).repair;
+    let before = cluster.readers(Class::Repair);
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.frozen.clear();
+    cluster.play();
+    let load = |name: &String| NodeLoad {
+        node: cluster.nodes[name].node.unwrap(),
+        jobs: 1,
+        sent_bytes: 1 << 30,
+        received_bytes: 1 << 30,
+        read_bytes: 1 << 30,
+        stored_bytes: 0,
+    };
+    let mut nodes: Vec<NodeLoad> = before.iter().map(load).collect();
+    nodes.sort_by_key(|load| load.node);
+    let core = cluster.core();
+    core.repairs.scheduler.reserve(&Loads { nodes, links: Vec::new() });
+    let (&job, running) = core.jobs.running.first_key_value().unwrap();
+    assert_eq!(running.job.phase(), JobPhase::OnHold);
+    core.with_job(job, |_, topology, _| assert!(topology.is_free()));
 }
 
 /// Repairs give way to reads, so a read counts at most as many of their bytes as it reads of a block. Here it

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use codes::BlockIndex;
+use codes::{BlockIndex, CodeSpec};
 use recovery::{
     Action, BlockFacts, Budget, CopyState, End, Failure, HelperPolicy, ItemState, Kind, Limits, Loads,
     NodeFacts, NodeLoad, Placement, Priority, RepairId, RepairSpec, Scheduler, TrunkBudget,
@@ -251,6 +251,42 @@ fn a_stripe_of_two_repairs_is_repaired_once() {
     assert_eq!(test.over, [REPAIR, OTHER]);
 }
 
+/// A drain pushes a stripe whose block a rebalance was to move. The block has another copy, which counts now.
+#[test]
+fn a_push_whose_news_end_all_other_items_of_the_stripe_keeps_the_stripe() {
+    let mut test = SchedulerTest::new(8);
+    let mut item = test.new_item("a", [1, 2, 3, 4]);
+    item.kind = Kind::Migrate { from: NodeId(1) };
+    for (repair, home) in [(REPAIR, 1), (OTHER, 5)] {
+        item.blocks[0] = BlockFacts::good_on(NodeId(home));
+        test.scheduler.open(repair, RepairSpec::default());
+        test.scheduler.push(repair, item.clone());
+        test.scheduler.close(repair);
+    }
+    assert_eq!(test.work(), [""; 0]);
+    assert_eq!(test.ended, [("a".into(), End::NothingLost), ("a".into(), End::NothingLost)]);
+    assert_eq!(test.over, [REPAIR, OTHER]);
+    test.kill(1);
+    test.repair(RepairId(3), &[("a", [1, 2, 3, 4])]);
+    assert_eq!(test.work(), ["a"], "the stripe is known no longer, and pushed again");
+}
+
+/// The store has encoded the stripe again. A job still works on the former blocks.
+#[test]
+fn a_stripe_that_was_encoded_anew_has_its_new_code() {
+    let mut test = SchedulerTest::new(12);
+    test.kill(1);
+    test.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
+    assert_eq!(test.work(), ["a"]);
+    test.code = "lrc-6-2-2".parse::<CodeSpec>().unwrap().build().unwrap();
+    let mut anew = test.new_item("a", [1, 2, 3, 4]);
+    anew.blocks.extend((5..=10).map(|node| BlockFacts::good_on(NodeId(node))));
+    test.scheduler.open(OTHER, RepairSpec::default());
+    let item = test.scheduler.push(OTHER, anew);
+    [2, 3].into_iter().for_each(|node| test.kill(node));
+    assert_eq!(test.scheduler.survives(item), Some(0));
+}
+
 #[test]
 fn a_stripe_held_by_someone_else_waits() {
     let mut test = SchedulerTest::new(8);
@@ -404,6 +440,19 @@ fn the_items_of_a_deleted_stripe_are_cancelled() {
     test.kill(1);
     test.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4])]);
     test.work();
+    test.scheduler.drop_stripe(&StripeId("a".into()));
+    test.work();
+    assert_eq!(test.ended, [("a".into(), End::Cancelled)]);
+}
+
+/// The job of `a` is being cancelled so that the stripe starts again, and then its file is removed.
+#[test]
+fn the_item_of_a_deleted_stripe_is_cancelled_although_its_job_was_called_back() {
+    let mut test = SchedulerTest::new(5);
+    test.kill(1);
+    test.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
+    test.work();
+    test.scheduler.recall(test.items["a"]);
     test.scheduler.drop_stripe(&StripeId("a".into()));
     test.work();
     assert_eq!(test.ended, [("a".into(), End::Cancelled)]);

@@ -6,7 +6,7 @@ use codes::BlockIndex;
 use recovery::{BlockFacts, Budget, End, Failure, Kind, Limits, NodeFacts, Priority, RepairId, RepairSpec};
 use repair::{NodeId, Resource, StripeId};
 
-use crate::scheduler_test::{REPAIR, SchedulerTest, facts, requestors};
+use crate::scheduler_test::{REPAIR, SchedulerTest, chain, facts, requestors};
 
 fn busy(_: u32) -> NodeFacts {
     NodeFacts { budget: Budget::jobs(1), ..facts() }
@@ -173,6 +173,34 @@ fn a_job_whose_requestor_was_replaced_runs_to_its_end() {
         test.work();
         assert_eq!(test.cancelled.is_empty(), told, "a block that nobody delivered has come back by itself");
     }
+}
+
+/// The job still has to read the block back.
+#[test]
+fn a_job_that_has_delivered_runs_to_its_end_whatever_its_nodes_do() {
+    let mut test = SchedulerTest::new(12);
+    test.kill(1);
+    test.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
+    assert_eq!(test.work(), ["a"]);
+    let (proposal, item) = (test.proposal("a").clone(), test.items["a"]);
+    let loads = chain(&proposal, 2);
+    test.scheduler.set_due(item, Duration::from_secs(9));
+    let first = proposal.wanted[0];
+    test.scheduler.handle_delivery(item, first.requestor);
+    test.scheduler.handle_block(&proposal.stripe, first.block, BlockFacts::good_on(first.requestor));
+    test.kill(2);
+    test.start(2);
+    test.now += Duration::from_secs(9);
+    test.work();
+    test.scheduler.rest(item, &loads);
+    assert!(test.scheduler.wake(item, &loads));
+    test.kill(3);
+    test.start(3);
+    test.work();
+    assert_eq!(test.cancelled, [""; 0]);
+    test.succeed("a");
+    test.work();
+    assert_eq!(test.ended, [("a".into(), End::Repaired)]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod cases;
+mod certain_nodes;
 mod drains;
 mod policies;
 mod reference;

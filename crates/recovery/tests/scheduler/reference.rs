@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use codes::{BlockIndex, CodeSpec};
@@ -21,7 +22,7 @@ const DATA_BLOCKS: usize = 2;
 const BLOCKS: usize = 4;
 
 fn limits() -> Limits {
-    Limits { look_ahead: 5, attempts: 3, rounds: 3, blocks_ahead: 0, ..Limits::default() }
+    Limits { look_ahead: 4, look_past: 10, attempts: 3, rounds: 3, blocks_ahead: 0, ..Limits::default() }
 }
 
 // ---- the reference ----
@@ -43,6 +44,8 @@ struct Item {
     failures: u32,
     rounds: u32,
     stopping: bool,
+    /// Whether the item's job has delivered a block.
+    delivered: bool,
     not_before: Duration,
     lack: Option<Lack>,
 }
@@ -55,6 +58,15 @@ struct Repair {
     cancelled: bool,
     ended: bool,
     policy: HelperPolicy,
+    /// The only nodes that may get blocks; if empty, any node may.
+    requestors: Vec<NodeId>,
+}
+
+/// The reason for which an item has no room.
+enum Wait {
+    Helpers,
+    /// Room at one of these nodes; if empty, at any node.
+    Requestors(Vec<NodeId>),
 }
 
 type Class = u32;
@@ -161,12 +173,13 @@ impl Slow {
         }
     }
 
-    /// Marks the jobs to be stopped: those that have no wanted block left, because a node came back.
+    /// Marks the jobs to be stopped: those that have no wanted block left, because a node came back. A job that has
+    /// delivered a block still has to read it back.
     fn stop_needless(&mut self) {
         for at in 0..self.items.len() {
             let item = &self.items[at];
-            let needless = matches!(item.state, State::Running(_)) && self.wanted(item).is_empty();
-            self.items[at].stopping |= needless;
+            let runs = matches!(item.state, State::Running(_)) && !item.delivered;
+            self.items[at].stopping |= runs && self.wanted(item).is_empty();
         }
     }
 
@@ -296,27 +309,41 @@ impl Slow {
             })
             .collect();
         queue.sort();
-        let (mut blocked, mut closed) = (0, None);
-        for (class, _, repair, at) in queue {
-            if closed.is_some_and(|closed| closed < class) {
+        let (mut blocked, mut at_nodes, mut closed) = (0, 0, None);
+        let mut in_runs: BTreeMap<(Class, usize, RepairId), usize> = BTreeMap::new();
+        for (class, survivors, repair, at) in queue {
+            if closed.is_some_and(|closed| closed < class)
+                || blocked == limits().look_ahead
+                || at_nodes == limits().look_past
+            {
                 break;
             }
-            if self.repairs[&repair].paused {
+            let in_run = in_runs.entry((class, survivors, repair)).or_default();
+            if self.repairs[&repair].paused || *in_run == limits().look_ahead {
                 continue;
             }
-            match self.try_item(&self.items[at], class) {
-                Ok((kind, wanted)) => {
-                    let item = &self.items[at];
+            let item = &self.items[at];
+            let nodes = match (self.try_item(item, class), self.kind(item)) {
+                (Ok((kind, wanted)), _) => {
                     return Some((item.id, kind, wanted, self.helpers(item, kind, class)));
                 }
-                Err(lacks_requestors) => closed = closed.or(lacks_requestors.then_some(class)),
+                (Err(Wait::Helpers), Kind::Migrate { from }) => vec![from],
+                (Err(Wait::Helpers), _) => Vec::new(),
+                (Err(Wait::Requestors(nodes)), _) => {
+                    closed = closed.or(nodes.is_empty().then_some(class));
+                    nodes
+                }
+            };
+            if nodes.is_empty() {
+                blocked += 1;
+            } else {
+                at_nodes += 1;
+                *in_run += 1;
             }
-            for (_, node) in self.claimed(&self.items[at]) {
+            let survivors = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
+            let claimed: Vec<NodeId> = if nodes.is_empty() { survivors.collect() } else { nodes };
+            for node in claimed {
                 self.claims.entry(node).or_insert(class);
-            }
-            blocked += 1;
-            if blocked == limits().look_ahead {
-                break;
             }
         }
         None
@@ -330,13 +357,6 @@ impl Slow {
             _ => {}
         }
         sources
-    }
-
-    fn claimed(&self, item: &Item) -> Vec<(BlockIndex, NodeId)> {
-        match self.kind(item) {
-            Kind::Rebuild { .. } => self.survivors(item.stripe),
-            kind => self.sources(item, kind),
-        }
     }
 
     fn can_help(&self, node: NodeId, class: Class) -> bool {
@@ -353,29 +373,37 @@ impl Slow {
         sources.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// Returns the kind of an item and the requestors of its blocks, if the item can start. Otherwise returns
-    /// whether requestors are missing, as the error.
-    fn try_item(&self, item: &Item, class: Class) -> Result<(Kind, Vec<Wanted>), bool> {
-        if item.lack.as_ref().is_some_and(|lack| self.still_lacks(lack)) {
-            return Err(false);
+    /// Returns the kind of an item and the requestors of its blocks, if the item can start.
+    fn try_item(&self, item: &Item, class: Class) -> Result<(Kind, Vec<Wanted>), Wait> {
+        if let Some(lack) = item.lack.as_ref().filter(|lack| self.still_lacks(lack)) {
+            let allowed = &self.repairs[&item.repair].requestors;
+            let is_allowed = lack.0.node().is_some_and(|node| allowed.contains(&node));
+            return Err(if is_allowed { Wait::Requestors(allowed.clone()) } else { Wait::Helpers });
         }
         for kind in self.ways(item) {
             let needed = if matches!(kind, Kind::Migrate { .. }) { 1 } else { DATA_BLOCKS };
             let sources = self.sources(item, kind);
             let free = sources.iter().filter(|&&(_, node)| self.can_help(node, class)).count();
             if sources.len() < needed || free >= needed {
-                return self.requestors(item, class).map(|wanted| (kind, wanted)).ok_or(true);
+                let wanted = self.requestors(item, class).map_err(Wait::Requestors)?;
+                return Ok((kind, wanted));
             }
         }
-        Err(false)
+        Err(Wait::Helpers)
     }
 
-    fn requestors(&self, item: &Item, class: Class) -> Option<Vec<Wanted>> {
+    /// Returns the requestors of an item's blocks, or the busy nodes that the blocks wait for.
+    fn requestors(&self, item: &Item, class: Class) -> Result<Vec<Wanted>, Vec<NodeId>> {
         let blocks = &self.stripes[&item.stripe];
+        let allowed = &self.repairs[&item.repair].requestors;
         let takes = |node: NodeId| {
             let facts = &self.nodes[&node];
             let leaving = item.kind.leaves() == Some(node);
-            facts.alive && !leaving && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>()
+            let is_allowed = allowed.is_empty() || allowed.contains(&node);
+            facts.alive
+                && !leaving
+                && is_allowed
+                && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>()
         };
         let free = |node: NodeId| self.has_room(node, 0, BLOCK, BLOCK) && !self.is_claimed(node, class);
         let mut chosen: Vec<Wanted> = Vec::new();
@@ -384,8 +412,10 @@ impl Slow {
         for &block in wanted.iter().filter(|&&block| takes(home(block))) {
             chosen.push(Wanted { block, requestor: home(block) });
         }
-        if chosen.iter().any(|wanted| !free(wanted.requestor)) {
-            return None;
+        let homes = chosen.iter().map(|wanted| wanted.requestor);
+        let busy: Vec<NodeId> = homes.filter(|&node| !free(node)).collect();
+        if !busy.is_empty() {
+            return Err(busy);
         }
         let holders = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
         let mut near: Vec<NodeFacts> = holders.map(|node| self.nodes[&node].clone()).collect();
@@ -413,13 +443,13 @@ impl Slow {
                 break;
             };
             if !free(requestor) {
-                return None;
+                return Err(allowed.clone());
             }
             near.push(self.nodes[&requestor].clone());
             chosen.push(Wanted { block, requestor });
         }
         chosen.sort_by_key(|wanted| wanted.block);
-        Some(chosen)
+        Ok(chosen)
     }
 }
 
@@ -480,8 +510,8 @@ impl Pair {
 
     fn happen(&mut self, event: &Event) {
         match *event {
-            Event::Repair { first, count, only, policy, kind } => {
-                self.repair(first, count, only, policy, kind)
+            Event::Repair { ref stripes, only, ref spec, kind } => {
+                self.repair(stripes.clone(), only, spec.clone(), kind);
             }
             Event::Node { node, alive } => {
                 self.fast.handle_node(NodeId(node), alive);
@@ -493,6 +523,7 @@ impl Pair {
                 let node = self.slow.stripes[&stripe][usize::from(block)].node;
                 self.set_block(stripe, BlockIndex(block), BlockFacts { node, copy: CopyState::Bad });
             }
+            Event::Deliver(which) => self.with_job(which, Self::deliver),
             Event::Succeed(which) => self.with_job(which, Self::succeed),
             Event::Fail(which, failure) => self.with_job(which, |pair, job| pair.fail(job, failure)),
             Event::Hold(stripe) => {
@@ -538,13 +569,14 @@ impl Pair {
         open.get(which % open.len().max(1)).copied()
     }
 
-    fn repair(&mut self, first: u32, count: u32, only: Option<u16>, policy: HelperPolicy, kind: Kind) {
+    fn repair(&mut self, stripes: Range<u32>, only: Option<u16>, spec: RepairSpec, kind: Kind) {
         self.repairs += 1;
         let id = RepairId(self.repairs);
-        let spec = RepairSpec { helpers: policy, ..RepairSpec::default() };
+        let (policy, requestors) = (spec.helpers, spec.requestors.clone());
         self.fast.open(id, spec);
-        self.slow.repairs.insert(id, Repair { paused: false, cancelled: false, ended: false, policy });
-        for stripe in (first..first + count).map(|stripe| stripe % STRIPES) {
+        let repair = Repair { paused: false, cancelled: false, ended: false, policy, requestors };
+        self.slow.repairs.insert(id, repair);
+        for stripe in stripes.map(|stripe| stripe % STRIPES) {
             let only = only.map(BlockIndex);
             let item = self.fast.push(
                 id,
@@ -567,6 +599,7 @@ impl Pair {
                 failures: 0,
                 rounds: 0,
                 stopping: false,
+                delivered: false,
                 not_before: Duration::ZERO,
                 lack: None,
             });
@@ -612,6 +645,16 @@ impl Pair {
         let proposal = self.proposals.remove(&job).unwrap();
         let at = self.slow.items.iter().position(|item| item.state == State::Running(job)).unwrap();
         (proposal, at)
+    }
+
+    /// Lets a job deliver its first block.
+    fn deliver(&mut self, job: JobId) {
+        let proposal = &self.proposals[&job];
+        let (item, first) = (proposal.item, proposal.wanted[0]);
+        let at = self.slow.items.iter().position(|item| item.state == State::Running(job)).unwrap();
+        self.slow.items[at].delivered = true;
+        self.fast.handle_delivery(item, first.requestor);
+        self.set_block(self.slow.items[at].stripe, first.block, BlockFacts::good_on(first.requestor));
     }
 
     fn succeed(&mut self, job: JobId) {
@@ -729,8 +772,8 @@ impl Pair {
             *self.slow.received.entry(load.node).or_default() += load.received_bytes;
         }
         self.slow.moving.insert(job.0, loads);
-        self.slow.items[at].state = State::Running(job);
-        self.slow.items[at].lack = None;
+        let item = &mut self.slow.items[at];
+        (item.state, item.lack, item.delivered) = (State::Running(job), None, false);
         self.proposals.insert(job, proposal);
         Ok(())
     }
@@ -777,9 +820,10 @@ fn lack(resource: Resource, loads: &Loads) -> Lack {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Repair { first: u32, count: u32, only: Option<u16>, policy: HelperPolicy, kind: Kind },
+    Repair { stripes: Range<u32>, only: Option<u16>, spec: RepairSpec, kind: Kind },
     Node { node: u32, alive: bool },
     Bad { stripe: u32, block: u16 },
+    Deliver(usize),
     Succeed(usize),
     Fail(usize, Failure),
     Hold(u32),
@@ -793,26 +837,33 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     let policy = prop_oneof![Just(HelperPolicy::LowestIndex), Just(HelperPolicy::LeastRecentlyUsed)];
-    let repair = (0..STRIPES, 1..=STRIPES, prop::option::weighted(0.2, 0..4u16), policy);
     let node = || (1..=NODES).prop_map(NodeId);
+    let requestors = prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(node(), 1..3)];
+    let spec = (policy, requestors).prop_map(|(helpers, requestors)| RepairSpec {
+        helpers,
+        requestors,
+        ..RepairSpec::default()
+    });
+    let stripes = (0..STRIPES, 1..=STRIPES).prop_map(|(first, count)| first..first + count);
     let kind = prop_oneof![
         5 => Just(Kind::Reconstruct),
         1 => node().prop_map(|from| Kind::Migrate { from }),
         1 => node().prop_map(|from| Kind::Rebuild { from }),
         2 => node().prop_map(|from| Kind::Drain { from }),
     ];
-    let repair = (repair, kind).prop_map(|((first, count, only, policy), kind)| Event::Repair {
-        first,
-        count,
-        only,
-        policy,
-        kind,
+    let only = prop::option::weighted(0.2, 0..4u16);
+    let repair = (stripes, only, spec, kind).prop_map(|(stripes, only, mut spec, kind)| {
+        if let Kind::Drain { .. } = kind {
+            spec.requestors.clear(); // The reference drains only onto all nodes.
+        }
+        Event::Repair { stripes, only, spec, kind }
     });
     let failure = prop_oneof![9 => Just(Failure::Transient), 1 => Just(Failure::Permanent)];
     prop_oneof![
         3 => repair,
         4 => (1..=NODES, any::<bool>()).prop_map(|(node, alive)| Event::Node { node, alive }),
         3 => (0..STRIPES, 0..4u16).prop_map(|(stripe, block)| Event::Bad { stripe, block }),
+        2 => any::<usize>().prop_map(Event::Deliver),
         8 => any::<usize>().prop_map(Event::Succeed),
         3 => (any::<usize>(), failure).prop_map(|(which, failure)| Event::Fail(which, failure)),
         1 => (0..STRIPES).prop_map(Event::Hold),
