@@ -7,7 +7,7 @@ use super::*;
 
 impl TestCluster {
     /// Lets the storage resume its work.
-    fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self) {
         self.stuck = false;
         self.pump();
         self.play();
