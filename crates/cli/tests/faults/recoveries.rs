@@ -232,10 +232,12 @@ fn a_coordinator_killed_in_the_middle_resumes_and_redoes_nothing() {
 fn a_node_that_comes_back_in_the_middle_is_checked_and_counted_again() {
     let (mut cluster, content) = cluster(9, 24);
     let held = blocks_on(&cluster, "h5");
-    cluster.mend(&["caps", "--total", "3MB/s"]).ok();
+    cluster.mend(&["caps", "--total", "2MB/s"]).ok();
     cluster.kill("h5");
     let repair = ask(&cluster, &["node", "recover", "h5"]);
     await_blocks(&cluster, &repair, 2);
+    // A busy machine may take long to start the helper.
+    cluster.mend(&["caps", "--total", "50KB/s"]).ok();
     cluster.start(&["helper", "h5"]);
     cluster.await_ready();
     let view = watch(&cluster, &repair).ok().json();

@@ -33,8 +33,7 @@ use testbed::hdfs::run_hdfs_cases;
 use crate::world::World;
 
 /// The cases run in this order; each leaves the cluster healthy for the next. Cases without the plug-in stand
-/// together, because loading it restarts all daemons. `scripts/unit` runs the cases below `raid::` and the others on two
-/// clusters at the same time.
+/// together, because loading it restarts all daemons. `cargo test -p cli --test hdfs -- raid::` runs those of encoded files.
 const CASES: &[(&str, Case<World>)] = &[
     ("a_group_described_by_a_plug_in_is_repaired", cases::a_group_that_is_described),
     (

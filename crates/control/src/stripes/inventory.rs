@@ -179,6 +179,9 @@ impl Stripes {
             if out.queries.is_verifying_block(node, &known.id) {
                 continue; // If its record has changed meanwhile, it is verified again after the answer.
             }
+            if self.inventory.unadopted.has(node, &known.id) {
+                continue; // It was queued again while it was being verified, and this has failed.
+            }
             outer.with(self).ask_for_block(node, stripe, index, known, false, out);
             return;
         }

@@ -204,7 +204,14 @@ impl Surplus {
             return;
         }
         let Ok(record) = facts.stripes.picture.stripe(stripe) else { return };
-        if indexed(&record).all(|(index, block)| block.digest.is_some() || read.contains_key(&index)) {
+        // A copy that the check has found wrong was not the one that stays. Another check reads the others.
+        let is_done = |index: BlockIndex, block: &BlockRecord| {
+            let condemned = &facts.stripes.condemned;
+            read.contains_key(&index)
+                || block.digest.is_some()
+                || block.holders().any(|holder| condemned.problem(&block.id, holder.node).is_some())
+        };
+        if indexed(&record).all(|(index, block)| is_done(index, block)) {
             self.asked.remove(stripe);
         }
         for (&index, &node) in read {

@@ -192,6 +192,8 @@ pub struct Job {
     on_hold: bool,
     /// Whether the stripe cannot lose another block.
     at_risk: bool,
+    /// Whether the job was cancelled. It ends once no requestor is committing a block.
+    cancelled: bool,
 }
 
 #[derive(Debug)]
@@ -248,6 +250,7 @@ impl Job {
             parity: ParityOutcome::NotAsked,
             stragglers: Stragglers::default(),
             on_hold: false,
+            cancelled: false,
             at_risk: false,
         };
         job.plan(topology, now);
@@ -348,6 +351,9 @@ impl Job {
 
     /// The next action for the driver.
     pub fn poll(&mut self) -> Option<JobAction> {
+        if self.cancelled && self.work.actions.is_empty() && !self.is_finished() && !self.is_committing() {
+            self.finish(Err(JobError::Cancelled));
+        }
         self.work.actions.pop_front()
     }
 
@@ -655,10 +661,21 @@ impl Job {
         }
     }
 
-    /// Cancels the job.
+    /// Cancels the job. If requestors were told to commit blocks, the job first waits for their answers and publishes these
+    /// blocks: otherwise copies would remain that nobody knows of.
     pub fn cancel(&mut self) {
-        if !self.is_finished() {
-            self.finish(Err(JobError::Cancelled));
+        self.cancelled = true;
+    }
+
+    /// Whether a requestor has been told to commit a block and has not answered.
+    fn is_committing(&self) -> bool {
+        match &self.phase {
+            Phase::Ending(ending) => ending.committing().is_some(),
+            Phase::Stopping { waiting, .. } => {
+                let mut told = self.work.goals.iter().filter(|goal| goal.told_to_commit && !goal.committed);
+                told.any(|goal| waiting.contains_key(&goal.requestor))
+            }
+            _ => false,
         }
     }
 

@@ -585,3 +585,35 @@ fn a_second_failure_does_not_cut_short_the_acceptance_of_a_block() {
     test.wait(500 * SECOND);
     assert!(!test.is_given_up(first), "its store still takes the block over");
 }
+
+/// A block that a requestor is committing when the job is cancelled is published. The other blocks are dropped.
+#[test]
+fn a_cancelled_job_publishes_the_block_that_is_being_committed() {
+    let mut test = TestJob::new(1);
+    let node = NodeId(REQUESTORS);
+    test.say(node, Report::Delivered);
+    test.deliver_and_seal(node, 0, 0);
+    assert!(test.was_told(node, |message| matches!(message, ToNode::Commit { .. })));
+    test.job.cancel();
+    test.act();
+    assert!(test.ended.is_none() && !test.is_given_up(node), "the block may exist by now");
+    test.say(node, Report::Committed);
+    assert_eq!(test.published, [(BlockIndex(0), node)]);
+    assert!(matches!(test.ended, Some(Err(JobError::Cancelled))), "{:?}", test.ended);
+    assert!(test.is_given_up(node));
+}
+
+#[test]
+fn a_cancelled_job_waits_only_for_commits() {
+    let mut test = TestJob::new(1);
+    test.say(NodeId(REQUESTORS), Report::Delivered);
+    test.job.cancel();
+    test.act();
+    assert!(matches!(test.ended, Some(Err(JobError::Cancelled))), "{:?}", test.ended);
+    let mut test = TestJob::new(1);
+    test.say(NodeId(REQUESTORS), Report::Delivered);
+    test.deliver_and_seal(NodeId(REQUESTORS), 0, 0);
+    test.job.cancel();
+    test.wait(500 * SECOND);
+    assert!(test.ended.is_some(), "a requestor that does not answer is given up");
+}
