@@ -1,8 +1,5 @@
 //! Which copies of a block are required, wanted or surplus.
 
-use std::collections::BTreeSet;
-use std::ops::Bound::{Excluded, Unbounded};
-
 use codes::BlockIndex;
 use recovery::{BlockFacts, CopyState};
 use repair::{BlockId, NodeId, StripeId};
@@ -10,7 +7,6 @@ use store_api::{BlockRecord, BlockState, StripeRecord};
 
 use crate::facts::Facts;
 use crate::stripes::indices::indexed;
-use crate::stripes::state::holdings::Holdings;
 
 impl<'a> Facts<'a> {
     /// Whether a node's copy of a block is surplus: no stripe contains the block, or the stripe is whole
@@ -28,56 +24,6 @@ impl<'a> Facts<'a> {
     /// Whether a stripe tolerates as many losses without a node's copy of a block as its code allows.
     pub(crate) fn is_spare(self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> bool {
         self.stripes.picture.stripe(stripe).is_ok_and(|stripe| self.survives_without(&stripe, index, node))
-    }
-
-    /// Returns the copies on a node that are worth verifying, for example because the catalog places the block on
-    /// another node, which has lost it. Candidates are the node's [spare copies](Self::spare_copies).
-    pub(crate) fn wanted_copies(self, node: NodeId) -> Vec<(StripeId, BlockIndex)> {
-        self.wanted_among(node, self.spare_copies(node, None, usize::MAX))
-    }
-
-    /// Returns at most `most` of a node's spare copies, in the order of their names, beginning after `after`. Spare
-    /// copies are the node's orphans and the copies that it is about to remove.
-    pub(crate) fn spare_copies<'f>(
-        self,
-        node: NodeId,
-        after: Option<&'f BlockId>,
-        most: usize,
-    ) -> Vec<&'f BlockId>
-    where
-        'a: 'f,
-    {
-        let held = self.stripes.inventory.get(node);
-        let Some(Holdings { orphans, removing, .. }) = held else { return Vec::new() };
-        let start = after.map_or(Unbounded, Excluded);
-        let orphans = orphans.range::<BlockId, _>((start, Unbounded));
-        let is_later = |block: &&BlockId| after.is_none_or(|after| *block > after);
-        let leaving = self.stripes.picture.files().discards_after(node, after).take_while(is_later);
-        let leaving = leaving.filter(|block| !removing.contains(*block));
-        let sorted: BTreeSet<&BlockId> = orphans.take(most).chain(leaving.take(most)).collect();
-        sorted.into_iter().take(most).collect()
-    }
-
-    /// Whether a node has a spare copy of a block.
-    pub(crate) fn has_spare_copy(self, node: NodeId, block: &BlockId) -> bool {
-        let is_leaving = || self.stripes.picture.files().is_discarded(node, block);
-        let held = self.stripes.inventory.get(node);
-        held.is_some_and(|held| {
-            held.orphans.contains(block) || is_leaving() && !held.removing.contains(block)
-        })
-    }
-
-    /// Returns those of a node's spare copies that are worth verifying.
-    pub(crate) fn wanted_among<'b>(
-        self,
-        node: NodeId,
-        copies: impl IntoIterator<Item = &'b BlockId>,
-    ) -> Vec<(StripeId, BlockIndex)> {
-        let unadopted = &self.stripes.inventory.unadopted;
-        let candidates = copies.into_iter().filter(|block| !unadopted.has(node, block));
-        let recorded = candidates.filter_map(|block| self.stripes.record_of(block));
-        let copies = recorded.map(|(stripe, index, _)| (stripe, index));
-        copies.filter(|(stripe, index)| self.is_wanted_from(node, stripe, *index)).collect()
     }
 
     /// Whether a node's copy of a block is worth verifying. This is so if the copy was recorded as bad, if no
@@ -146,24 +92,8 @@ impl<'a> Facts<'a> {
             return true;
         }
         let spare = (stripe.code.blocks() - stripe.code.data_blocks()) as u32;
-        let with_all = self.stripes.picture.together(&self.least_shared(stripe));
+        let with_all = self.stripes.picture.together(&least_shared(self, stripe));
         rest.survives(spare).nodes >= with_all.survives(spare).nodes
-    }
-
-    /// Chooses a node for each readable block such that few blocks share a node. Nodes that are being drained
-    /// are chosen only for blocks without another copy.
-    fn least_shared(self, stripe: &StripeRecord) -> Vec<NodeId> {
-        let mut copies: Vec<Vec<NodeId>> =
-            stripe.blocks.iter().map(|block| self.proven_readers(block).collect()).collect();
-        copies.sort_by_key(Vec::len); // Blocks with the fewest copies choose first.
-        let mut chosen: Vec<NodeId> = Vec::with_capacity(copies.len());
-        for nodes in copies {
-            let taken = |node: &NodeId| chosen.iter().filter(|other| *other == node).count();
-            let rank = |node: &NodeId| (self.nodes.registry.is_leaving(*node), taken(node));
-            let least = nodes.into_iter().min_by_key(rank);
-            chosen.extend(least);
-        }
-        chosen
     }
 
     /// Among the blocks of a stripe that share a helper with another block of the stripe, returns the one
@@ -184,6 +114,22 @@ impl<'a> Facts<'a> {
         let state = holder.map(|holder| self.known_state(block, &holder));
         BlockFacts { node, copy: state.map_or(CopyState::Missing, copy_state) }
     }
+}
+
+/// Chooses a node for each readable block such that few blocks share a node. Nodes that are being drained
+/// are chosen only for blocks without another copy.
+fn least_shared(facts: Facts<'_>, stripe: &StripeRecord) -> Vec<NodeId> {
+    let mut copies: Vec<Vec<NodeId>> =
+        stripe.blocks.iter().map(|block| facts.proven_readers(block).collect()).collect();
+    copies.sort_by_key(Vec::len); // Blocks with the fewest copies choose first.
+    let mut chosen: Vec<NodeId> = Vec::with_capacity(copies.len());
+    for nodes in copies {
+        let taken = |node: &NodeId| chosen.iter().filter(|other| *other == node).count();
+        let rank = |node: &NodeId| (facts.nodes.registry.is_leaving(*node), taken(node));
+        let least = nodes.into_iter().min_by_key(rank);
+        chosen.extend(least);
+    }
+    chosen
 }
 
 /// Returns the scheduler's view of a copy in this state.

@@ -6,6 +6,7 @@ mod copies;
 mod guards;
 mod helpers;
 pub(crate) mod hollow;
+pub(crate) mod spare_copies;
 mod standing;
 mod stripe_views;
 pub(crate) mod unheard;

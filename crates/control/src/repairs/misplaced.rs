@@ -15,6 +15,7 @@ use repair::{BlockId, NodeId, StripeId};
 use store_api::StripeRecord;
 
 use crate::facts::Facts;
+use crate::facts::spare_copies::wanted_copies;
 use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::repairs::attempts::Attempts;
@@ -150,7 +151,7 @@ pub(crate) fn moves(
         return Err(Waits::Helper(facts.nodes.name(node)));
     }
     let seeks = !facts.base.is_dry_run();
-    let copies = facts.nodes.live_helpers().filter(|_| seeks).flat_map(|node| facts.wanted_copies(node));
+    let copies = facts.nodes.live_helpers().filter(|_| seeks).flat_map(|node| wanted_copies(facts, node));
     let has_copies: BTreeSet<StripeId> = copies.map(|(stripe, _)| stripe).collect();
     let (better_placed, mut others): (Vec<StripeRecord>, Vec<StripeRecord>) =
         facts.stripes.picture.doubled().partition(|stripe| has_copies.contains(&stripe.id));

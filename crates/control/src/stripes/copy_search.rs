@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
 
+use crate::facts::spare_copies::{has_spare_copy, spare_copies, wanted_among};
 use crate::facts::{Facts, OuterFacts};
 use crate::out::Out;
 use crate::stripes::Stripes;
@@ -60,8 +61,8 @@ impl Stripes {
         let blocks: Vec<BlockId> = records.flat_map(|record| record.blocks).map(|block| block.id).collect();
         for node in outer.nodes.live_helpers().collect::<Vec<_>>() {
             let facts = outer.with(self);
-            let copies = blocks.iter().filter(|block| facts.has_spare_copy(node, block));
-            let wanted = facts.wanted_among(node, copies);
+            let copies = blocks.iter().filter(|block| has_spare_copy(facts, node, block));
+            let wanted = wanted_among(facts, node, copies);
             if !wanted.is_empty() {
                 self.recheck(outer, node, wanted, out);
             }
@@ -87,10 +88,10 @@ fn look_after(facts: Facts<'_>, from: Option<&(NodeId, BlockId)>) -> Look {
     let (mut left, mut wanted) = (LOOK_AT, Vec::new());
     for node in facts.nodes.live_helpers().filter(|node| from.is_none_or(|(first, _)| node >= first)) {
         let after = from.filter(|(first, _)| *first == node).map(|(_, block)| block);
-        let copies = facts.spare_copies(node, after, left);
+        let copies = spare_copies(facts, node, after, left);
         left -= copies.len();
         let stopped_at = copies.last().filter(|_| left == 0).map(|&last| (node, last.clone()));
-        let found = facts.wanted_among(node, copies);
+        let found = wanted_among(facts, node, copies);
         if !found.is_empty() {
             wanted.push((node, found));
         }

@@ -10,6 +10,7 @@ use store_api::{BlockRecord, BlockState, Origin, StorePolicy, StripeWrite, Write
 use crate::error::RequestError;
 use crate::facts::Facts;
 use crate::facts::OuterFacts;
+use crate::facts::spare_copies::wanted_copies;
 use crate::helper_queries::Subject;
 use crate::jobs::Jobs;
 use crate::out::Out;
@@ -147,7 +148,7 @@ impl Stripes {
         if outer.base.is_dry_run() {
             return; // Finding a home mounts shards and changes files beside them.
         }
-        let wanted = outer.with(self).wanted_copies(node);
+        let wanted = wanted_copies(outer.with(self), node);
         self.recheck(outer, node, wanted, out);
     }
 
