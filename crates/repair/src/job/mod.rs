@@ -680,6 +680,9 @@ impl Job {
     }
 
     fn succeed(&mut self) {
+        if self.cancelled {
+            return self.finish(Err(JobError::Cancelled));
+        }
         let proven = match &self.phase {
             Phase::Ending(ending) => ending.proven().clone(),
             _ => BTreeSet::new(),
