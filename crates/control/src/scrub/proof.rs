@@ -71,9 +71,11 @@ impl Proof {
         }
         // Until the store was listed, the position is that of the earlier coordinator. Afterwards, a stripe that was
         // never listed may be anywhere. In a store where stripes are created all the time, it is a new one.
-        let is_first_listing = facts.stripes.news.unlisted().is_some();
-        let is_late = !is_first_listing && !kept.done && facts.base.store.trusts_lists();
-        if !is_late && !(is_first_listing && is_left(kept, &now.id)) {
+        let may_be_unproven = match facts.stripes.news.unlisted() {
+            Some(_) => is_left(kept, &now.id),
+            None => !kept.done && facts.base.store.trusts_lists(),
+        };
+        if !may_be_unproven {
             return;
         }
         if kept.from.as_ref().is_some_and(|from| now.id < *from) {
