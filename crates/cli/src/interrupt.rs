@@ -10,8 +10,8 @@ pub async fn interrupted() {
     Interrupts::listen().next().await;
 }
 
-/// SIGINT and SIGTERM since [`listen`](Self::listen). From then on they no longer terminate the process, so whoever
-/// listens must wait for [`next`](Self::next) all the time.
+/// SIGINT and SIGTERM since [`listen`](Self::listen). From then on they no longer terminate the process, so the
+/// caller must wait for [`next`](Self::next) all the time.
 pub struct Interrupts(Option<(Signal, Signal)>);
 
 impl Interrupts {

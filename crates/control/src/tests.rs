@@ -221,6 +221,21 @@ fn hello(name: &str, disk: &BTreeMap<BlockId, u64>) -> FromNode {
     }
 }
 
+/// A request to read a block of a stripe, of which these blocks count as lost.
+fn read_request(stripe: &str, block: u16, pretend_lost: &[u16]) -> ClientRequest {
+    ClientRequest::Read {
+        stripe: StripeId(stripe.into()),
+        blocks: vec![BlockIndex(block)],
+        sub_blocks: None,
+        window: (0, 4096),
+        scheme: Scheme::Pipelined,
+        slice_bytes: None,
+        pacing: None,
+        verify: false,
+        pretend_lost: pretend_lost.iter().copied().map(BlockIndex).collect(),
+    }
+}
+
 impl TestCluster {
     /// Creates a coordinator, helpers h1, h2, … and the client `admin`.
     fn new(helpers: usize) -> Self {
@@ -512,20 +527,7 @@ impl TestCluster {
     }
 
     fn read(&mut self, tag: u64, stripe: &str, block: u16, pretend_lost: &[u16]) {
-        self.open(
-            tag,
-            ClientRequest::Read {
-                stripe: StripeId(stripe.into()),
-                blocks: vec![BlockIndex(block)],
-                sub_blocks: None,
-                window: (0, 4096),
-                scheme: Scheme::Pipelined,
-                slice_bytes: None,
-                pacing: None,
-                verify: false,
-                pretend_lost: pretend_lost.iter().copied().map(BlockIndex).collect(),
-            },
-        );
+        self.open(tag, read_request(stripe, block, pretend_lost));
     }
 
     fn repair(&mut self, request: RepairRequest) -> RepairView {

@@ -142,17 +142,7 @@ fn a_plug_in_reads_only_given_stripes() {
     let mut cluster = cluster();
     let file = cluster.put("film", 1);
     describe(&mut cluster, &described(&[1])).unwrap();
-    let read = |stripe: &str| ClientRequest::Read {
-        stripe: StripeId(stripe.into()),
-        blocks: vec![BlockIndex(1)],
-        sub_blocks: None,
-        window: (0, 4096),
-        scheme: Scheme::Pipelined,
-        slice_bytes: None,
-        pacing: None,
-        verify: false,
-        pretend_lost: Vec::new(),
-    };
+    let read = |stripe: &str| read_request(stripe, 1, &[]);
     for (tag, request) in [
         (1, read("group")),
         (2, read(&file.layout[0].stripe.stripe)),

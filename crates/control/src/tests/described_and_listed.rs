@@ -77,17 +77,7 @@ fn of_file(file: &FileLayout, lost: &[u16]) -> GivenStripe {
 
 /// Reads block 1 of a stripe as a plug-in.
 fn read(cluster: &mut TestCluster, tag: u64, stripe: &str) {
-    let request = ClientRequest::Read {
-        stripe: StripeId(stripe.into()),
-        blocks: vec![BlockIndex(1)],
-        sub_blocks: None,
-        window: (0, 4096),
-        scheme: Scheme::Pipelined,
-        slice_bytes: None,
-        pacing: None,
-        verify: false,
-        pretend_lost: Vec::new(),
-    };
+    let request = read_request(stripe, 1, &[]);
     cluster.say("hdfs", FromNode::Open { tag, request });
     cluster.play();
 }

@@ -38,7 +38,7 @@ pub(super) struct Answers {
     member_units: usize,
 }
 
-/// What one member may use.
+/// The share of one member.
 #[derive(Debug)]
 struct Share {
     memory: Arc<Semaphore>,

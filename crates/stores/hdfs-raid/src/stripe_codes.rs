@@ -68,8 +68,8 @@ impl BuiltCode {
         }
     }
 
-    /// Checks that Mend can repair a stripe of these blocks, which had `data` data blocks. Those at the positions `gone` do not
-    /// exist any more.
+    /// Checks that Mend can repair a stripe of these blocks, which had `data` data blocks. The blocks at the positions `gone`
+    /// do not exist any more.
     ///
     /// # Errors
     /// [`Unrepairable`].

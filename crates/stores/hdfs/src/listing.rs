@@ -68,9 +68,9 @@ pub(crate) struct Reservation {
 /// The inode numbers of files and folders that exist, of those that were asked about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExistingInodes {
-    /// Those that exist outside of snapshots.
+    /// The inodes that exist outside of snapshots.
     pub present: BTreeSet<u64>,
-    /// Those that exist only in snapshots.
+    /// The inodes that exist only in snapshots.
     pub in_snapshots: BTreeSet<u64>,
 }
 

@@ -191,7 +191,7 @@ impl RaidNameNode {
         Ok(events)
     }
 
-    /// Adds Mend's attributes of the parity files to a listing. Those that cannot be read are added to its gaps.
+    /// Adds Mend's attributes of the parity files to a listing. Attributes that cannot be read are added to its gaps.
     ///
     /// # Errors
     /// [`KindError`].

@@ -251,7 +251,7 @@ impl State {
         older.filter(|(number, of)| is_raid(*number) && *of == inode && !listed.contains(number)).collect()
     }
 
-    /// Records stripes of raided files. Those whose replicas are too many or too few are queried again.
+    /// Records stripes of raided files. Stripes with too many or too few replicas are queried again.
     fn take_stripes(
         &mut self,
         now: Duration,

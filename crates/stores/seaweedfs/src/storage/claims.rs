@@ -255,8 +255,8 @@ impl ClusterLock {
     }
 
     /// Ends all claims and releases the lock, for good: nothing begins any more. Upkeep operations in progress get
-    /// some time to end, since they may have unmounted shards that they mount again. Those that take longer may
-    /// change nothing from then on.
+    /// some time to end, since they may have unmounted shards that they mount again. Operations that take
+    /// longer may change nothing from then on.
     pub async fn close(&self) {
         self.close_within(END_LIMIT).await;
     }
@@ -318,7 +318,7 @@ impl Claims {
         Hold { stripe: stripe.clone(), tenure: self.tenure }
     }
 
-    /// Ends one operation. Those that began under an earlier lock have ended with that lock.
+    /// Ends one operation. Operations that began under an earlier lock have ended with that lock.
     fn end_upkeep(&mut self, hold: Hold) {
         if hold.tenure != self.tenure {
             return;
