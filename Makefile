@@ -5,12 +5,13 @@ export RUST_BACKTRACE ?= 0
 # Where builds with the profile dev are.
 BUILT = $(or $(CARGO_TARGET_DIR),target)/debug
 
-.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java test-c test-python libraries install-c long thrash setup bench bench-hdfs bench-hdfs-raid bench-seaweedfs deny clean
+.PHONY: help demo demo-seaweedfs test fmt lint doc unit test-openapi test-foreign test-java test-stores test-c test-python libraries install-c long thrash setup bench bench-hdfs bench-hdfs-raid bench-seaweedfs deny clean
 
 help:
 	@echo "make demo   a cluster of real processes: put, lose four nodes, read, compare schemes, repair (5 min after the build)"
 	@echo "make demo-seaweedfs   a real SeaweedFS cluster loses servers: compares ec.rebuild and Mend (a minute; root)"
-	@echo "make test   everything CI runs: fmt, clippy, rustdoc, unit, property, simulation and whole-process tests"
+	@echo "make test   fmt, clippy, rustdoc, unit, property, simulation and whole-process tests (CI runs it, then make test-stores)"
+	@echo "make test-stores   the tests on a real HDFS and SeaweedFS that make test leaves out, because they take long (half an hour; root)"
 	@echo "make test-foreign   the codes against the real encoders of Hadoop, Ozone, Ceph, klauspost, jerasure, ISA-L, Swift (part of test)"
 	@echo "make test-openapi   docs/reference/openapi.json against the OpenAPI standard, by openapi-spec-validator (part of test)"
 	@echo "make test-java   the Java requestor's own tests, and the jars (Maven; part of test)"
@@ -56,6 +57,9 @@ doc:
 unit: setup libraries
 	scripts/unit
 	$(CARGO) test --workspace --doc --locked
+
+test-stores: setup
+	scripts/unit --ignored cli/hdfs cli/seaweedfs
 
 # The tests use these libraries. Building them first keeps the processors free for the tests.
 libraries: setup

@@ -46,7 +46,7 @@ typedef enum mend_status {
     MEND_OUT_OF_RANGE = 7,   /* the range ends past the end of the file or block */
     MEND_TOO_MUCH_LOST = 8,  /* more blocks are lost than the code tolerates */
     MEND_CORRUPT = 9,        /* blocks arrived with wrong bytes, or contradict each other */
-    MEND_REPLACED = 10,      /* the file was replaced, and the opened version is no longer available */
+    MEND_REPLACED = 10,      /* the file or block was replaced; the opened version is no longer available */
     MEND_FAILED = 11,        /* the read failed after it started; a retry may succeed */
     MEND_TIMED_OUT = 12,     /* the call took longer than timeout_ms */
     MEND_PROTOCOL = 13,      /* the coordinator violates the protocol; it may have another version */

@@ -4,10 +4,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::args::Format;
 use crate::failure::{Exit, say};
-use crate::format::printable_lines;
+use crate::format::{printable_lines, shown};
 
 /// A verb's result: text for people, JSON for programs, a note for stderr and the exit code.
 #[derive(Debug, Default)]
@@ -19,7 +20,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Creates a result with a text form and a JSON form.
+    /// Creates a result from a view of the API. `text` gets the view with [escaped names](shown).
+    pub fn of<T: Serialize + DeserializeOwned>(view: &T, text: impl FnOnce(&T) -> String) -> Self {
+        Self::new(shown(view, text), view)
+    }
+
+    /// Creates a result with a text form and a JSON form. The text must have escaped names and messages.
     pub fn new(text: impl Into<String>, facts: &impl Serialize) -> Self {
         let json = serde_json::to_value(facts).expect("facts have string keys");
         Self { text: text.into(), json, note: None, exit: Exit::Done }
@@ -62,6 +68,12 @@ impl Answer {
     /// Sets the exit code if it is that of a success.
     pub fn or_exit(self, exit: Exit) -> Self {
         if self.exit == Exit::Done { self.with_exit(exit) } else { self }
+    }
+
+    /// Returns the text form.
+    #[cfg(test)]
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Returns the JSON form.

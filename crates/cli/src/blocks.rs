@@ -4,7 +4,7 @@ use client::{BlockState, BlockView, Client, ClientError, FileLayout, StripeView}
 
 use crate::answer::Answer;
 use crate::failure::Failure;
-use crate::format::{block_size, count, date, printable, size, table};
+use crate::format::{block_size, count, date, printable, shown, size, table};
 
 /// The block or stripe that a name on the command line refers to.
 pub enum Target {
@@ -42,15 +42,17 @@ pub fn found<T>(result: Result<T, ClientError>) -> Result<Option<T>, Failure> {
 /// Implements `mend stat`.
 pub async fn stat(client: &Client, name: &str) -> Result<Answer, Failure> {
     if let Some(file) = found(client.file(name).await)? {
-        return Ok(Answer::new(file_text(&file), &file));
+        return Ok(Answer::of(&file, file_text));
     }
     match look_up(client, name).await? {
-        Some(Target::Stripe(stripe)) => Ok(Answer::new(stripe_text(&stripe), &stripe)),
+        Some(Target::Stripe(stripe)) => Ok(Answer::of(&stripe, stripe_text)),
         Some(Target::Block(index, stripe)) => {
-            let block = stripe.blocks.iter().find(|block| block.index == index);
-            let line = block.map(|block| block_text(block, &stripe)).unwrap_or_default();
-            let facts = serde_json::json!({ "index": index, "stripe": &stripe });
-            Ok(Answer::new(format!("{line}{}", stripe_text(&stripe)), &facts))
+            let text = shown(&stripe, |stripe| {
+                let block = stripe.blocks.iter().find(|block| block.index == index);
+                let line = block.map(|block| block_text(block, stripe)).unwrap_or_default();
+                format!("{line}{}", stripe_text(stripe))
+            });
+            Ok(Answer::new(text, &serde_json::json!({ "index": index, "stripe": &stripe })))
         }
         None => Err(Failure::new(format!("there is no file, block or stripe `{}`", printable(name)))
             .help("list the files with `mend ls`")),
@@ -61,7 +63,7 @@ fn file_text(layout: &FileLayout) -> String {
     let file = &layout.file;
     let mut text = format!(
         "file {}: {} ({} bytes) in {} of {}, put {}\n",
-        printable(&file.name),
+        file.name,
         size(file.bytes),
         file.bytes,
         count(file.stripes, "stripe"),

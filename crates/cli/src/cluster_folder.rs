@@ -1,9 +1,9 @@
 //! Verbs that work on the cluster folder: `init`, `node add`, `issue`, `renew`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use cluster::{Cluster, Config, HelperConfig, InitOptions, IssueError, RepairAfter, Role};
+use cluster::{Cluster, Config, HelperConfig, InitOptions, IssueError, Name, RepairAfter, Role};
 
 use crate::answer::Answer;
 use crate::args::{AddNodeArgs, InitArgs, IssueArgs, RenewArgs, RoleKind};
@@ -88,13 +88,28 @@ pub fn add_helper(mut cluster: Cluster, args: AddNodeArgs) -> Result<Answer, Fai
     helper.rack = args.rack;
     helper.bandwidth = args.bandwidth;
     cluster.add_helper(helper)?;
-    let (name, folder) = (args.name, cluster.folder().display());
-    let text = format!(
-        "added helper {name} to {}\nnext: mend helper {name} &\n      (on another machine: copy mend.toml, ca/ca.pem and \
-         helpers/{name} of {folder} there first)",
-        cluster.config_path().display()
-    );
+    let name = args.name;
+    let store = cluster.config().store.as_ref().map(|store| store.kind.as_str());
+    let next = next_steps(&name, cluster.folder(), store);
+    let text = format!("added helper {name} to {}\nnext: {next}", cluster.config_path().display());
     Ok(Answer::new(text, &serde_json::json!({ "helper": name, "listen": args.listen })))
+}
+
+/// Returns the next steps after a helper was added. If the cluster is attached to a store of this kind, the coordinator
+/// reads the helpers' servers only at its start.
+fn next_steps(name: &Name, folder: &Path, store: Option<&str>) -> String {
+    let start = format!(
+        "mend helper {name} &\n      (on another machine: copy mend.toml, ca/ca.pem and helpers/{name} of {} there \
+         first)",
+        folder.display()
+    );
+    match store {
+        None => start,
+        Some(kind) => format!(
+            "add the keys of its {kind} server to the section of {name} (docs/reference/configuration.md), and \
+             restart the coordinator\n      {start}"
+        ),
+    }
 }
 
 /// Implements `mend issue`.
@@ -207,6 +222,18 @@ mod tests {
         // Without the authority's key, nothing is renewed, and there is one error.
         fs::remove_file(cluster.folder().join("ca/ca.key")).unwrap();
         assert!(renew(&cluster, &args).unwrap_err().message().contains("ca.key"));
+    }
+
+    #[test]
+    fn a_helper_beside_a_server_of_a_store_needs_a_restart_of_the_coordinator() {
+        let next = |store| next_steps(&"h7".parse().unwrap(), Path::new("/demo"), store);
+        assert!(next(None).starts_with("mend helper h7 &\n") && !next(None).contains("restart"));
+        let beside = next(Some("hdfs"));
+        assert!(
+            beside.contains("keys of its hdfs server") && beside.contains("restart the coordinator"),
+            "{beside}"
+        );
+        assert!(beside.ends_with(&next(None)), "{beside}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::answer::Answer;
 use crate::args::CompareArgs;
 use crate::blocks::{Target, find, found};
 use crate::failure::{Exit, Failure};
-use crate::format::{size, table, time};
+use crate::format::{printable, size, table, time};
 use crate::plans::cost;
 use crate::progress::Bar;
 
@@ -74,7 +74,7 @@ pub async fn compare(client: &Client, args: &CompareArgs) -> Result<Answer, Fail
     }
     let mut text = subject.head() + &measured_table(plain.median, subject.stripe.block_bytes, &rows);
     for (scheme, failure) in &refused {
-        text += &format!("{scheme}: {}\n", failure.message());
+        text += &format!("{scheme}: {}\n", printable(failure.message()));
     }
     let exit = if rows.iter().all(|row| row.bytes_agree) { Exit::Done } else { Exit::Data };
     Ok(Answer::new(text, &subject.facts(plain.median, &rows, &refused)).with_exit(exit))
@@ -95,7 +95,7 @@ async fn subject(client: &Client, args: &CompareArgs) -> Result<Subject, Failure
     let plain =
         if is_there(index) { Some(index) } else { (0..code.blocks() as u16).find(|&other| is_there(other)) };
     let plain = plain.ok_or_else(|| {
-        Failure::new(format!("stripe {} has no healthy block", stripe.stripe)).exit(Exit::Data)
+        Failure::new(format!("stripe {} has no healthy block", printable(&stripe.stripe))).exit(Exit::Data)
     })?;
     Ok(Subject {
         client: client.clone(),
@@ -133,7 +133,8 @@ fn stripe_of(name: &str, file: FileLayout) -> Result<StripeView, Failure> {
     let at = stripes.iter().position(|stripe| lost_block(stripe).is_some()).unwrap_or(0);
     if stripes.is_empty() {
         return Err(Failure::new(format!(
-            "`{name}` has no stripe that can be read, so there is nothing to compare"
+            "`{}` has no stripe that can be read, so there is nothing to compare",
+            printable(name)
         )));
     }
     Ok(stripes.swap_remove(at))
@@ -150,10 +151,10 @@ fn check_spare(stripe: &StripeView, index: u16) -> Result<(), Failure> {
                 && stripe.blocks.iter().any(|b| b.index == index && b.state == BlockState::Healthy) =>
         {
             let lost = stripe.blocks.iter().find(|block| block.index == lost);
-            let name = lost.map(|block| block.block.as_str()).unwrap_or_default();
+            let name = printable(lost.map(|block| block.block.as_str()).unwrap_or_default());
             let text = format!(
                 "stripe {} cannot lose another block, so b{index} cannot be treated as lost",
-                stripe.stripe
+                printable(&stripe.stripe)
             );
             Err(Failure::new(text).help(format!("measure a lost block instead: mend compare {name}")))
         }
@@ -233,6 +234,7 @@ impl Subject {
             pacing: None,
             verify: false,
             pretend_lost: if as_if_lost { vec![block] } else { Vec::new() },
+            expected: Vec::new(),
         }
     }
 
@@ -248,7 +250,8 @@ impl Subject {
             true => "read as if lost".to_owned(),
             false => format!("lost (the direct read is of {})", self.name_of(self.plain)),
         };
-        format!("block {name} of {}, {size}, {how}{median}\n", self.stripe.code)
+        let line = format!("block {name} of {}, {size}, {how}{median}", self.stripe.code);
+        format!("{}\n", printable(&line))
     }
 
     fn facts(&self, plain: Duration, rows: &[Row], refused: &[(Scheme, Failure)]) -> serde_json::Value {

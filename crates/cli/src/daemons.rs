@@ -55,12 +55,12 @@ pub async fn coordinator(cluster: Cluster, dry_run: bool) -> Result<Answer, Fail
 fn start(cluster: Cluster, dry_run: bool) -> Result<coordinator::Handle, Failure> {
     let runtime = Handle::current();
     runtime.block_on(await_valid(&cluster, &Role::Coordinator))?;
-    let own_repair = stores::own_repair(&cluster)?;
+    let own_repair = effective(stores::own_repair(&cluster)?, dry_run);
     let mut config = CoordinatorConfig::from_cluster(cluster);
     config.descriptors = descriptors::raise();
     config.servers = stores::servers(&config.cluster)?;
-    config.heal = heal(own_repair, dry_run);
-    let storage = stores::storage(&config.cluster)?;
+    config.heal = heal(own_repair);
+    let storage = stores::storage(&config.cluster, own_repair)?;
     runtime.block_on(coordinator::start(config, storage)).map_err(Failure::new)
 }
 
@@ -162,13 +162,18 @@ async fn displaced(blocks: Arc<dyn Blocks>) {
     }
 }
 
+/// Returns the coordinator's automatic reaction to damage: `--dry-run` overrides the configuration.
+fn effective(own_repair: OwnRepair, dry_run: bool) -> OwnRepair {
+    if dry_run { OwnRepair::DryRun } else { own_repair }
+}
+
 /// Returns the coordinator's mode of automatic repair: `Some(false)` to repair, `Some(true)` to only log what
 /// it would repair, `None` to do neither.
-fn heal(own_repair: OwnRepair, dry_run: bool) -> Option<bool> {
+fn heal(own_repair: OwnRepair) -> Option<bool> {
     match own_repair {
-        OwnRepair::Auto => Some(dry_run),
+        OwnRepair::Auto => Some(false),
         OwnRepair::DryRun => Some(true),
-        OwnRepair::Off => dry_run.then_some(true),
+        OwnRepair::Off => None,
     }
 }
 

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use cluster::Bandwidth;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// Formats a size in binary units: `1.02 GiB`, `64 MiB`, `17 B`.
 pub fn size(bytes: u64) -> String {
@@ -133,6 +136,41 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// Formats a view of the API. `text` gets the view with all its names and messages [escaped](printable), so
+/// none of them begins a line.
+pub fn shown<T: Serialize + DeserializeOwned>(view: &T, text: impl FnOnce(&T) -> String) -> String {
+    let exact = serde_json::to_value(view).expect("views have string keys");
+    if is_printable(&exact) {
+        return text(view);
+    }
+    text(&serde_json::from_value(all_printable(exact)).expect("escaped text is text"))
+}
+
+fn is_printable(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.contains(is_obeyed),
+        Value::Array(values) => values.iter().all(is_printable),
+        Value::Object(fields) => {
+            fields.iter().all(|(name, value)| !name.contains(is_obeyed) && is_printable(value))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+fn all_printable(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(printable(&text).into_owned()),
+        Value::Array(values) => Value::Array(values.into_iter().map(all_printable).collect()),
+        Value::Object(fields) => {
+            let fields = fields.into_iter();
+            Value::Object(
+                fields.map(|(name, value)| (printable(&name).into_owned(), all_printable(value))).collect(),
+            )
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value,
+    }
+}
+
 /// Whether a terminal interprets a character instead of showing it.
 pub fn is_obeyed(c: char) -> bool {
     let turns =
@@ -201,6 +239,13 @@ mod tests {
         assert_eq!(printable_lines("a\n\tb\u{1b}]0;x\u{7}\r"), "a\n\tb\\u{1b}]0;x\\u{7}\\r");
         let rows = [["a\nb".to_owned(), "c\u{1b}".to_owned()]];
         assert_eq!(table(["name", "code"], rows), "name  code\na\\nb  c\\u{1b}\n");
+    }
+
+    #[test]
+    fn no_text_of_a_view_begins_a_line() {
+        let view = serde_json::json!({ "a\nb": ["c\nd", { "e": "f\r" }, 1, true, null], "g": "h\\n" });
+        let text = shown(&view, Value::to_string);
+        assert_eq!(text, r#"{"a\\nb":["c\\nd",{"e":"f\\r"},1,true,null],"g":"h\\n"}"#);
     }
 
     #[test]

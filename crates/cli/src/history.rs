@@ -170,7 +170,7 @@ pub async fn wait(client: &Client, args: &WaitArgs) -> Result<Answer, Failure> {
             WaitFor::Done => status.work.repairs.is_empty() && !status.settling,
         };
         if there {
-            return Ok(Answer::new(status.summary.clone(), &status));
+            return Ok(Answer::new(printable(&status.summary), &status));
         }
         if until.is_some_and(|until| Instant::now() + ASK_EVERY > until) {
             let time = args.timeout.map(lasting).unwrap_or_default();
@@ -233,6 +233,7 @@ mod tests {
                 stripes: 1,
                 blocks: vec!["7.1".into()],
             }],
+            unknown: Vec::new(),
         };
         assert_eq!(
             line(&HistoryEntry { number: 1, at_unix_ms: 0, what }),

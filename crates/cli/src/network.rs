@@ -52,22 +52,30 @@ pub async fn topology(client: &Client) -> Result<Answer, Failure> {
 
 /// Implements `mend bench links`.
 pub async fn bench_links(client: &Client, args: &BenchLinksArgs) -> Result<Answer, Failure> {
-    if args.stop {
-        client.stop_probes().await?;
-    }
-    let mut view = match args.show || args.stop {
-        true => client.probes().await?,
-        false => client.probe(&probe_request(args)).await?,
+    let mut view = match (args.stop, args.show) {
+        (true, _) => client.stop_probes().await?,
+        (_, true) => client.probes().await?,
+        _ => client.probe(&probe_request(args)).await?,
     };
     let mut said = 0;
     while view.running && !args.show {
         tokio::time::sleep(ASK_EVERY).await;
-        view = client.probes().await?;
-        view.links[said..].iter().for_each(|link| tracing::info!("{}", probed_row(link).join("  ")));
+        view = continued(&view, client.probes().await?)?;
+        view.links.iter().skip(said).for_each(|link| tracing::info!("{}", probed_row(link).join("  ")));
         said = view.links.len();
     }
     let exit = if args.show { Exit::Done } else { exit_of(&view) };
     Ok(Answer::new(probe_text(&view), &view).with_exit(exit))
+}
+
+/// Returns the latest state, if it is of the same measurement.
+fn continued(known: &ProbeView, latest: ProbeView) -> Result<ProbeView, Failure> {
+    match latest.started_unix_ms == known.started_unix_ms {
+        true => Ok(latest),
+        false => Err(Failure::new("this measurement has ended, and another one has begun").help(
+            "`mend topology` shows the measured rates, `mend bench links --show` the other measurement",
+        )),
+    }
 }
 
 /// Returns the exit code of a measurement: a failure if no link could be measured.
@@ -187,13 +195,26 @@ fn now_unix_ms() -> u64 {
 mod tests {
     use super::*;
 
+    fn measurement(started_unix_ms: u64, rates: &[Option<u64>]) -> ProbeView {
+        let link = |&bytes_per_s| ProbedLink { from: "a".into(), to: "b".into(), bytes_per_s, error: None };
+        let links = rates.iter().map(link).collect();
+        ProbeView { running: false, pairs: false, bytes: 1, left: 0, links, started_unix_ms }
+    }
+
+    /// It may have more links or fewer.
+    #[test]
+    fn another_measurement_does_not_continue_this_one() {
+        let known = measurement(7, &[None]);
+        assert_eq!(continued(&known, measurement(7, &[None, None])).unwrap().links.len(), 2);
+        for rates in [&[][..], &[None, None]] {
+            let failure = continued(&known, measurement(8, rates)).unwrap_err();
+            assert!(failure.message().contains("another one has begun"), "{}", failure.message());
+        }
+    }
+
     #[test]
     fn a_measurement_fails_if_every_link_does() {
-        let link = |bytes_per_s| ProbedLink { from: "a".into(), to: "b".into(), bytes_per_s, error: None };
-        let exit = |rates: &[Option<u64>]| {
-            let links = rates.iter().map(|&rate| link(rate)).collect();
-            exit_of(&ProbeView { running: false, pairs: false, bytes: 1, left: 0, links })
-        };
+        let exit = |rates: &[Option<u64>]| exit_of(&measurement(7, rates));
         assert_eq!(exit(&[None, None]), Exit::Failed);
         assert_eq!([exit(&[]), exit(&[None, Some(1)])], [Exit::Done; 2]);
     }

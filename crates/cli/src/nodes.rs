@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::answer::Answer;
 use crate::args::{NodeAction, RebalanceArgs};
 use crate::failure::{Exit, Failure};
-use crate::format::{count, date, disk_rate, size, table};
+use crate::format::{count, date, disk_rate, shown, size, table};
 use crate::recoveries;
 use crate::repairs::{self, Detail};
 
@@ -157,12 +157,16 @@ async fn maintain(client: &Client, node: &Name, time: Duration) -> Result<Answer
 }
 
 fn safety(view: SafetyView) -> Answer {
+    Answer::of(&view, safety_text).with_exit(if view.safe { Exit::Done } else { Exit::Failed })
+}
+
+fn safety_text(view: &SafetyView) -> String {
     let mut text = format!("{}\n", view.text);
     if !view.unreadable_stripes.is_empty() {
         text += &format!("stripes: {}\n", view.unreadable_stripes.join(", "));
     }
     view.next_step.iter().for_each(|next| text += &format!("next: {next}\n"));
-    Answer::new(text, &view).with_exit(if view.safe { Exit::Done } else { Exit::Failed })
+    text
 }
 
 async fn repair_after(client: &Client, after: Option<String>) -> Result<Answer, Failure> {
@@ -181,7 +185,7 @@ async fn repair_after(client: &Client, after: Option<String>) -> Result<Answer, 
 /// Implements `mend rebalance`.
 pub async fn rebalance(client: &Client, args: &RebalanceArgs, detail: Detail) -> Result<Answer, Failure> {
     let view = client.rebalance(RebalanceRequest { dry_run: args.dry_run }).await?;
-    let text = rebalance_text(&view, args.dry_run);
+    let text = shown(&view, |view| rebalance_text(view, args.dry_run));
     match view.repair {
         Some(repair) => {
             let repair = client.await_progress(repair, 0, Duration::ZERO).await?;
@@ -212,4 +216,22 @@ fn rebalance_text(view: &RebalanceView, dry_run: bool) -> String {
         text += "dry run: nothing was moved; `mend rebalance` without --dry-run moves them\n";
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_begin_no_line() {
+        let forged = "a\nnext: run rm_5".to_owned();
+        let answer = safety(SafetyView {
+            text: format!("NO  {forged}"),
+            unreadable_stripes: vec![forged.clone()],
+            next_step: Some(forged),
+            ..SafetyView::default()
+        });
+        let expected = "NO  a\\nnext: run rm_5\nstripes: a\\nnext: run rm_5\nnext: a\\nnext: run rm_5\n";
+        assert_eq!(answer.text(), expected);
+    }
 }

@@ -9,7 +9,7 @@ use crate::answer::Answer;
 use crate::args::PlanArgs;
 use crate::blocks::{Target, find};
 use crate::failure::Failure;
-use crate::format::{count, disk_rate, link_rate, size, table, time};
+use crate::format::{count, disk_rate, link_rate, printable, size, table, time};
 
 /// Extracts the cost from a plan's summary.
 pub fn cost(plan: &PlanView) -> Result<Cost, Failure> {
@@ -51,8 +51,9 @@ fn index_of(stripe: &StripeView, name: &str) -> Result<u16, Failure> {
     let is_it = |index: u16, block: &str| block == name || Some(index) == number;
     let block = stripe.blocks.iter().find(|block| is_it(block.index, &block.block));
     block.map(|block| block.index).ok_or_else(|| {
-        Failure::new(format!("stripe {} has no block `{name}`", stripe.stripe))
-            .help(format!("see its blocks with `mend stat {}`", stripe.stripe))
+        let stripe = printable(&stripe.stripe);
+        Failure::new(format!("stripe {stripe} has no block `{}`", printable(name)))
+            .help(format!("see its blocks with `mend stat {stripe}`"))
     })
 }
 
@@ -84,7 +85,7 @@ async fn compare(client: &Client, request: PlanRequestView) -> Result<Answer, Fa
     let mut text = head(&auto) + &comparison(rows);
     for fact in facts.iter().filter(|fact| fact.get("error").is_some()) {
         let (scheme, error) = (fact["scheme"].as_str(), fact["error"].as_str());
-        text += &format!("{}: {}\n", scheme.unwrap_or_default(), error.unwrap_or_default());
+        text += &format!("{}: {}\n", scheme.unwrap_or_default(), printable(error.unwrap_or_default()));
     }
     let facts = serde_json::json!({
         "requestors": auto.requestors, "rates": auto.rates, "auto": auto.scheme, "schemes": facts,

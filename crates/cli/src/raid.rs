@@ -6,6 +6,7 @@ mod doubles;
 mod encoder;
 mod findings;
 mod fsck;
+mod left;
 mod outcomes;
 mod rebuilding;
 mod reports;

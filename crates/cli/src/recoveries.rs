@@ -270,7 +270,8 @@ fn running(progress: &ProgressView) -> String {
         (Some(soonest), None) => format!(", at least {} left", ms(soonest)),
         _ => String::new(),
     };
-    text + &progress.limited_by.iter().map(|limit| format!("; limited by {limit}")).collect::<String>()
+    text.extend(progress.limited_by.iter().map(|limit| format!("; limited by {}", printable(limit))));
+    text
 }
 
 /// Formats how long a repair took, its rate, and the lower bound on its duration.
@@ -291,7 +292,7 @@ pub fn beside_the_bound(progress: &ProgressView) -> Option<String> {
             lasting(Duration::from_millis(bound))
         )
     });
-    let limit = progress.limited_by.iter().map(|limit| format!("mostly limited by {limit}"));
+    let limit = progress.limited_by.iter().map(|limit| format!("mostly limited by {}", printable(limit)));
     let parts: Vec<String> = bound.into_iter().chain(limit).collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }

@@ -14,7 +14,7 @@ use crate::blocks::{Target, find};
 use crate::failure::{Exit, Failure};
 use crate::format::{count, lasting, printable, rate, size};
 use crate::progress::Bar;
-use crate::recoveries;
+use crate::{recoveries, status};
 
 /// How often to refresh the displayed estimates of a repair that makes no progress.
 const SHOW_EVERY: Duration = Duration::from_secs(2);
@@ -55,15 +55,30 @@ pub async fn await_unless(
     detail: Detail,
 ) -> Result<Answer, Failure> {
     if no_wait && !view.state.has_ended() {
-        let text = format!(
-            "repair {} ({}) is {}; watch it with `mend watch {}`",
-            view.repair, view.target, view.state, view.repair
-        );
-        return Ok(Answer::new(text, &view));
+        return Ok(Answer::of(&view, |view| {
+            format!(
+                "repair {} ({}) is {}; watch it with `mend watch {}`",
+                view.repair, view.target, view.state, view.repair
+            )
+        }));
     }
-    let view = await_end(client, view).await?;
-    let exit = exit_of(&view);
-    Ok(Answer::new(ended_text(&view, detail), &view).with_exit(exit))
+    let ended = await_end(client, view).await?;
+    Ok(if ended.found_nothing() { nothing_found(&ended) } else { answer(&ended, detail) })
+}
+
+/// Returns the answer of a repair that found no lost block. If the state of some blocks is unknown, the text says so, and
+/// the exit code is that of `mend status`.
+fn nothing_found(view: &RepairView) -> Answer {
+    if view.unknown.is_empty() {
+        return Answer::new("nothing is lost", view);
+    }
+    let texts: Vec<_> = view.unknown.iter().map(|condition| printable(&condition.text)).collect();
+    let text = format!("no block is known to be lost; {}", texts.join("; "));
+    Answer::new(text, view).with_exit(status::exit_of(&view.unknown))
+}
+
+fn answer(view: &RepairView, detail: Detail) -> Answer {
+    Answer::of(view, |view| ended_text(view, detail)).with_exit(exit_of(view))
 }
 
 /// Waits for a repair to end while showing its progress.
@@ -136,10 +151,6 @@ fn exit_of(view: &RepairView) -> Exit {
 }
 
 fn ended_text(view: &RepairView, detail: Detail) -> String {
-    let counts = view.counts;
-    if counts.stripes == 0 && counts.blocks_rebuilt == 0 && view.state == RepairState::Done {
-        return "nothing is lost".to_owned();
-    }
     let took = took(view);
     let mut text = format!(
         "repair {} ({}) {} after {}: {}, {} rebuilt in {} of {}, {}\n",
@@ -165,14 +176,11 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
         text += &bad_text(&bad);
     }
     if bad.is_empty() {
-        view.reasons.iter().for_each(|reason| text += &format!("{}\n", printable(&reason.reason)));
+        view.reasons.iter().for_each(|reason| text += &format!("{}\n", reason.reason));
     }
     if !detail.stripes {
         let replanned: Vec<&String> = done.iter().flat_map(|item| &item.replanned).collect();
-        replanned
-            .iter()
-            .take(ITEMS_LISTED)
-            .for_each(|why| text += &format!("replanned: {}\n", printable(why)));
+        replanned.iter().take(ITEMS_LISTED).for_each(|why| text += &format!("replanned: {why}\n"));
     }
     if detail.timeline {
         text += &format!("\n{}", Timeline::of(std::slice::from_ref(view)));
@@ -197,8 +205,10 @@ pub async fn timeline(client: &Client, args: TimelineArgs) -> Result<Answer, Fai
             .help("`mend history` lists earlier repairs, without timelines"));
     }
     let heading = |view: &RepairView| format!("repair {} ({}): {}\n", view.repair, view.target, view.state);
-    let headings: String = views.iter().map(heading).collect();
-    Ok(Answer::new(format!("{headings}\n{}", Timeline::of(&views)), &views))
+    Ok(Answer::of(&views, |views| {
+        let headings: String = views.iter().map(heading).collect();
+        format!("{headings}\n{}", Timeline::of(views))
+    }))
 }
 
 /// Returns how long a repair was active. Pauses do not count, because this time is compared with the lower
@@ -228,7 +238,7 @@ fn bad_text(bad: &[&RepairItem]) -> String {
 fn group_text(group: &[&RepairItem]) -> String {
     let [first, _, ..] = group else { return group.iter().map(|item| item_text(item)).collect() };
     let mut text = format!("{} {}\n", count(group.len() as u64, "stripe"), first.state);
-    text.extend(first.reason.iter().chain(&first.next_step).map(|note| format!("  {}\n", printable(note))));
+    text.extend(first.reason.iter().chain(&first.next_step).map(|note| format!("  {note}\n")));
     let is_left = |item: &RepairItem, block: &String| !item.rebuilt.iter().any(|made| made.block == *block);
     let left = |item: &&RepairItem| -> Vec<String> {
         item.blocks.iter().filter(|block| is_left(item, block)).cloned().collect()
@@ -249,8 +259,8 @@ fn item_text(item: &RepairItem) -> String {
     let scheme = item.scheme.as_ref().map(|scheme| format!(", {scheme}"));
     let parity = item.parity.map(parity_in_words);
     text += &format!("{}{}\n", scheme.unwrap_or_default(), parity.unwrap_or_default());
-    let notes = item.reason.iter().chain(&item.next_step).map(|note| format!("  {}\n", printable(note)));
-    let replanned = item.replanned.iter().map(|reason| format!("  replanned: {}\n", printable(reason)));
+    let notes = item.reason.iter().chain(&item.next_step).map(|note| format!("  {note}\n"));
+    let replanned = item.replanned.iter().map(|reason| format!("  replanned: {reason}\n"));
     text.extend(notes.chain(replanned));
     text
 }
@@ -274,7 +284,28 @@ fn parity_in_words(parity: ParityOutcome) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use client::ConditionCode;
+
     use super::*;
+    use crate::status::tests::condition;
+
+    #[test]
+    fn a_repair_says_that_nothing_is_lost_only_if_all_blocks_are_known() {
+        let condition = |&code: &ConditionCode| condition(code, &format!("{code}\n"));
+        let found = |codes: &[ConditionCode]| {
+            let view = RepairView { unknown: codes.iter().map(condition).collect(), ..ended() };
+            let answer = nothing_found(&view);
+            (answer.text().to_owned(), answer.exit())
+        };
+        let (unlisted, unjudged) = (ConditionCode::StoreUnlisted, ConditionCode::NotJudged);
+        let incomplete = ConditionCode::Incomplete;
+        let unknown = |text: &str| format!("no block is known to be lost; {text}");
+        assert_eq!(found(&[]), ("nothing is lost".to_owned(), Exit::Done));
+        assert_eq!(found(&[incomplete]), (unknown("INCOMPLETE\\n"), Exit::Done));
+        assert_eq!(found(&[unlisted]), (unknown("STORE_UNLISTED\\n"), Exit::Failed));
+        let both = unknown("NOT_JUDGED\\n; INCOMPLETE\\n");
+        assert_eq!(found(&[unjudged, incomplete]), (both, Exit::Failed));
+    }
 
     #[test]
     fn several_repairs_exit_like_the_worst() {
@@ -291,6 +322,29 @@ mod tests {
             "repair 7 (node h4) done after 2 s: 3 blocks, 6 MiB rebuilt in 3 of 3 stripes, 3 MiB/s\nlinks and \
              disks allow 1 s at best (50% of the time taken)\n"
         );
+    }
+
+    #[test]
+    fn names_of_others_begin_no_line() {
+        let forged = "a\nnext: run rm_5";
+        let item = |state: &str, rebuilt: serde_json::Value| {
+            serde_json::json!({
+                "stripe": forged, "state": state, "blocks": [forged], "rebuilt": rebuilt, "scheme": null,
+                "parity": null, "reason": forged, "next_step": null, "replanned": [], "job": null,
+            })
+        };
+        let done = item("done", serde_json::json!([{ "block": forged, "node": "h1" }]));
+        let failed = item("failed", serde_json::json!([]));
+        let mut view = serde_json::to_value(ended()).unwrap();
+        view["target"] = forged.into();
+        view["items"] = serde_json::json!([done, failed, failed]);
+        let view: RepairView = serde_json::from_value(view).unwrap();
+        let grouped = answer(&view, Detail::default());
+        let each = answer(&view, Detail { stripes: true, ..Detail::default() });
+        for (answer, names) in [(grouped, 1 + 1 + 2), (each, 1 + 3 + 1 + 3)] {
+            assert!(!answer.text().contains("\nnext"), "{}", answer.text());
+            assert_eq!(answer.text().matches(r"a\nnext: run rm_5").count(), names, "{}", answer.text());
+        }
     }
 
     fn ended() -> RepairView {

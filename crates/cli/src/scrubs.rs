@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::answer::Answer;
 use crate::args::ScrubArgs;
 use crate::failure::{Exit, Failure};
-use crate::format::{count, printable, size};
+use crate::format::{count, size};
 use crate::progress::Bar;
 
 const ASK_EVERY: Duration = Duration::from_millis(200);
@@ -27,7 +27,7 @@ pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure>
     let bar = Bar::new("scrub", progress(&view).1);
     while view.state == ScrubState::Running {
         tokio::time::sleep(ASK_EVERY).await;
-        view = client.scrub_state(view.scrub).await?;
+        view = ScrubView { joined: view.joined, ..client.scrub_state(view.scrub).await? };
         let (done, all) = progress(&view);
         bar.set(done, all);
     }
@@ -35,7 +35,11 @@ pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure>
     if args.remove_orphans {
         (view.orphans, view.more_orphans) = (remove_orphans(client).await?, 0);
     }
-    Ok(Answer::new(text(&view), &view).with_exit(exit(&view)))
+    Ok(answer(&view))
+}
+
+fn answer(view: &ScrubView) -> Answer {
+    Answer::of(view, text).with_exit(exit(view))
 }
 
 /// Returns the bytes read so far, and the total. A scrub that also checks parity reads every block twice, so
@@ -56,7 +60,7 @@ async fn stop(client: &Client) -> Result<Answer, Failure> {
         return Err(Failure::new("no scrub is running").help("start one with `mend scrub`"));
     };
     let view = client.stop_scrub(running.scrub).await?;
-    Ok(Answer::new(text(&view), &view).with_exit(exit(&view)))
+    Ok(answer(&view))
 }
 
 fn exit(view: &ScrubView) -> Exit {
@@ -67,6 +71,7 @@ fn exit(view: &ScrubView) -> Exit {
         ScrubState::Stopped => Exit::Failed,
         _ if !view.skipped.is_empty() || is_parity_unchecked => Exit::Failed,
         _ if view.without_checksums > 0 && view.parity.is_none() => Exit::Failed,
+        _ if view.joined => Exit::Failed,
         _ => Exit::Done,
     }
 }
@@ -101,27 +106,30 @@ fn text(view: &ScrubView) -> String {
     );
     for finding in &view.findings {
         let on = if finding.node.is_empty() { String::new() } else { format!(" on {}", finding.node) };
-        text += &format!(
-            "{} of stripe {}{on}: {}\n",
-            printable(&finding.block),
-            finding.stripe,
-            printable(&finding.problem)
-        );
+        text += &format!("{} of stripe {}{on}: {}\n", finding.block, finding.stripe, finding.problem);
     }
     text += &without_checksums_text(view);
     text += &view.parity.as_ref().map_or_else(String::new, parity_text);
     for skipped in &view.skipped {
-        let why = printable(&skipped.why);
-        text += &match skipped.blocks {
-            0 => format!("{} was checked only in part: {why}\n", skipped.node),
-            blocks => format!("not checked: {} on {}: {why}\n", count(blocks, "block"), skipped.node),
+        let why = &skipped.why;
+        text += &match (skipped.blocks, skipped.node.as_str()) {
+            (0, node) => format!("{node} was checked only in part: {why}\n"),
+            (blocks, "") => format!("not checked: {}: {why}\n", count(blocks, "block")),
+            (blocks, node) => format!("not checked: {} on {node}: {why}\n", count(blocks, "block")),
         };
     }
     for orphan in &view.orphans {
-        text += &format!("{} on {} belongs to no stripe\n", printable(&orphan.block), orphan.node);
+        text += &format!("{} on {} belongs to no stripe\n", orphan.block, orphan.node);
     }
     if view.more_orphans > 0 {
         text += &format!("{} more on helpers belong to no stripe\n", count(view.more_orphans, "block"));
+    }
+    if view.joined {
+        text += &format!(
+            "scrub {} was running already: it does not read again what it had read before this request, nor blocks \
+             stored since it began; to check these too, repeat the command\n",
+            view.scrub
+        );
     }
     text
 }
@@ -148,10 +156,10 @@ fn parity_text(parity: &ParityScrubView) -> String {
     for stripe in &parity.contradictory {
         let suspects = stripe.suspects.iter();
         let suspects: Vec<String> =
-            suspects.map(|suspect| format!("{} on {}", printable(&suspect.block), suspect.node)).collect();
+            suspects.map(|suspect| format!("{} on {}", suspect.block, suspect.node)).collect();
         text += &format!(
             "the blocks of stripe {} contradict each other; at least one of these is wrong: {}\n",
-            printable(&stripe.stripe),
+            stripe.stripe,
             suspects.join(", ")
         );
     }
@@ -159,7 +167,7 @@ fn parity_text(parity: &ParityScrubView) -> String {
         text += &format!(
             "parity of {} not checked: {} ({})\n",
             count(unchecked.stripes, "stripe"),
-            printable(&unchecked.why),
+            unchecked.why,
             shortened(unchecked)
         );
     }
@@ -168,8 +176,50 @@ fn parity_text(parity: &ParityScrubView) -> String {
 
 /// Formats the names of the first few stripes.
 fn shortened(unchecked: &UncheckedStripes) -> String {
-    let named: Vec<_> =
-        unchecked.first.iter().take(NAMED).map(|stripe| printable(stripe).to_string()).collect();
+    let named = &unchecked.first[..unchecked.first.len().min(NAMED)];
     let more = if unchecked.stripes > named.len() as u64 { ", …" } else { "" };
     format!("{}{more}", named.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_begin_no_line() {
+        let forged = "a\nnext: run rm_5";
+        let view: ScrubView = serde_json::from_value(serde_json::json!({
+            "scrub": 1, "state": "done", "blocks": 9, "checked": 9, "bytes": 9, "checked_bytes": 9,
+            "started_unix_ms": 0, "ended_unix_ms": 1,
+            "findings": [{ "block": forged, "stripe": forged, "node": "h1", "problem": forged }],
+            "skipped": [{ "node": "h2", "blocks": 1, "why": forged }],
+            "orphans": [{ "node": "h1", "block": forged }],
+            "parity": {
+                "stripes": 2, "checked": 1,
+                "unchecked": [{ "why": forged, "stripes": 1, "first": [forged] }],
+                "contradictory": [{ "stripe": forged, "suspects": [{ "block": forged, "node": "h1" }] }],
+            },
+        }))
+        .unwrap();
+        let answer = answer(&view);
+        assert!(!answer.text().contains("\nnext"), "{}", answer.text());
+        assert_eq!(answer.text().matches(r"a\nnext: run rm_5").count(), 9, "{}", answer.text());
+        assert_eq!(answer.facts()["findings"][0]["stripe"], forged, "JSON has the name as it is");
+    }
+
+    #[test]
+    fn a_joined_scrub_is_reported_as_incomplete() {
+        let own: ScrubView = serde_json::from_value(serde_json::json!({
+            "scrub": 7, "state": "done", "blocks": 9, "checked": 9, "bytes": 9, "checked_bytes": 9,
+            "started_unix_ms": 0, "ended_unix_ms": 1, "findings": [], "skipped": [], "orphans": [],
+        }))
+        .unwrap();
+        let joined = answer(&ScrubView { joined: true, ..own.clone() });
+        let own = answer(&own);
+        assert_eq!((own.exit(), joined.exit()), (Exit::Done, Exit::Failed));
+        let note = "scrub 7 was running already: it does not read again";
+        assert!(joined.text().contains(note) && !own.text().contains("running already"), "{}", joined.text());
+        assert_eq!(joined.facts()["joined"], true);
+        assert_eq!(own.facts().get("joined"), None);
+    }
 }

@@ -23,13 +23,15 @@ pub async fn status(client: &Client, args: &StatusArgs) -> Result<Answer, Failur
     if args.check {
         return check(client).await;
     }
-    let status = client.status().await?;
-    let exit = exit_of(&status.conditions);
-    Ok(Answer::new(status_text(&status), &status).with_exit(exit))
+    Ok(answer(&client.status().await?))
+}
+
+fn answer(status: &Status) -> Answer {
+    Answer::of(status, status_text).with_exit(exit_of(&status.conditions))
 }
 
 /// Returns the exit code of `mend status`. Like the severity it follows from the conditions, but mutes do not change it.
-fn exit_of(conditions: &[Condition]) -> Exit {
+pub fn exit_of(conditions: &[Condition]) -> Exit {
     let has = |code: ConditionCode| conditions.iter().any(|condition| condition.code == code);
     let is_critical = |code: ConditionCode| {
         conditions.iter().any(|condition| condition.code == code && condition.severity == Severity::Critical)
@@ -107,24 +109,23 @@ fn condition_text(condition: &Condition) -> String {
         (true, Some(until)) => format!(", muted until {}", date(until)),
     };
     let since = date(condition.since_unix_ms);
-    let mut text =
-        format!("{severity} {} (since {since}{muted}): {}\n", condition.code, printable(&condition.text));
+    let mut text = format!("{severity} {} (since {since}{muted}): {}\n", condition.code, condition.text);
     for detail in &condition.details {
-        text += &format!("  {}\n", printable(detail));
+        text += &format!("  {detail}\n");
     }
     if condition.details.is_empty() {
-        text += &format!("  next: {}\n", printable(&condition.next_step));
+        text += &format!("  next: {}\n", condition.next_step);
     }
     text
 }
 
 /// Formats the status: first the coordinator's summary, then the conditions, then the details.
 fn status_text(status: &Status) -> String {
-    let mut text = format!("{}\n", printable(&status.summary));
+    let mut text = format!("{}\n", status.summary);
     status.conditions.iter().for_each(|condition| text += &condition_text(condition));
     text += &unreadable_text(&status.damage.unreadable, status.stripes.unreadable);
     text += &contradictions_text(&status.damage.contradictions, status.stripes.contradictory);
-    status.store.remarks.iter().for_each(|remark| text += &format!("note: {}\n", printable(remark)));
+    status.store.remarks.iter().for_each(|remark| text += &format!("note: {remark}\n"));
     if status.totals.own_files {
         text += &format!("{} of {}\n", count(status.totals.files, "file"), size(status.totals.file_bytes));
     }
@@ -202,7 +203,7 @@ fn lost_text(status: &Status) -> String {
             "{} found bad on {}: {} ({})\n",
             lost.block,
             lost.node,
-            printable(&lost.problem),
+            lost.problem,
             date(lost.at_unix_ms)
         );
     }
@@ -231,7 +232,7 @@ fn unreadable_text(parts: &[UnreadablePart], in_all: u64) -> String {
     let mut text = String::new();
     for ((file, rescue), ranges) in lines.iter().take(PARTS_LISTED) {
         let what = match file {
-            Some(file) => format!("{} bytes {}", printable(file), shortened(ranges)),
+            Some(file) => format!("{file} bytes {}", shortened(ranges)),
             None => shortened(ranges),
         };
         text += &format!("unreadable: {what}; {rescue}\n");
@@ -249,12 +250,11 @@ fn contradictions_text(contradictions: &[ContradictionView], in_all: u64) -> Str
     for contradiction in contradictions.iter().take(PARTS_LISTED) {
         let ContradictionView { stripe, file, blocks, found_by, since_unix_ms, next_step } = contradiction;
         let file = file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
-        text += &printable(&format!(
-            "contradiction in stripe {stripe}{file}, found by a {found_by} ({}): {}; {next_step}",
+        text += &format!(
+            "contradiction in stripe {stripe}{file}, found by a {found_by} ({}): {}; {next_step}\n",
             date(*since_unix_ms),
             blocks.join(", ")
-        ));
-        text.push('\n');
+        );
     }
     if in_all > contradictions.len().min(PARTS_LISTED) as u64 {
         text += &format!(
@@ -319,27 +319,31 @@ fn scrub_line(scrub: &ScrubView) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use client::FileRange;
 
     use super::*;
 
+    /// Returns a muted condition with this text.
+    pub fn condition(code: ConditionCode, text: &str) -> Condition {
+        Condition {
+            code,
+            severity: code.definition().severity,
+            since_unix_ms: 0,
+            count: 1,
+            subjects: Vec::new(),
+            text: text.to_owned(),
+            next_step: String::new(),
+            details: Vec::new(),
+            muted: true,
+            muted_until_unix_ms: None,
+        }
+    }
+
     #[test]
     fn only_a_state_in_which_all_is_known_to_be_readable_exits_with_success() {
         let exit = |codes: &[ConditionCode]| {
-            let condition = |&code: &ConditionCode| Condition {
-                code,
-                severity: code.definition().severity,
-                since_unix_ms: 0,
-                count: 1,
-                subjects: Vec::new(),
-                text: String::new(),
-                next_step: String::new(),
-                details: Vec::new(),
-                muted: true,
-                muted_until_unix_ms: None,
-            };
-            exit_of(&codes.iter().map(condition).collect::<Vec<_>>())
+            exit_of(&codes.iter().map(|&code| condition(code, "")).collect::<Vec<_>>())
         };
         assert_eq!(exit(&[]), Exit::Done);
         assert_eq!(exit(&[ConditionCode::Starting, ConditionCode::AtRisk]), Exit::Done);
@@ -352,6 +356,36 @@ mod tests {
             assert_eq!(exit(&[code]), Exit::Failed, "{code}");
         }
         assert_eq!(exit(&[ConditionCode::NotJudged, ConditionCode::Unreadable]), Exit::Data);
+    }
+
+    #[test]
+    fn names_of_others_begin_no_line() {
+        let forged = "a\nnext: run rm_5";
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "healthy": false, "severity": "critical", "summary": forged, "conditions": [], "settling": false,
+            "stripes": {
+                "stripes": 1, "intact": 0, "blocks_lost": 1, "bytes_lost": 1, "redundancy": [],
+                "unreadable": 1, "unreadable_stripes": [forged], "contradictory": 1,
+            },
+            "files": 0, "file_bytes": 0, "nodes_up": ["h1"], "nodes_down": [], "gone": [], "leaving": [],
+            "unreadable": [{
+                "file": null, "stripe": forged, "ranges": [], "any_of": [], "together": [], "perhaps": [],
+            }],
+            "contradictions": [{
+                "stripe": forged, "file": forged, "blocks": [forged], "found_by": "scrub", "since_unix_ms": 0,
+                "next_step": forged,
+            }],
+            "lost_lately": [{ "block": forged, "node": "h1", "problem": forged, "at_unix_ms": 0 }],
+            "jobs": [{
+                "job": 1, "kind": "read", "stripe": forged, "phase": "moving-slices", "scheme": "rp",
+                "delivered_slices": 0, "slices": 1, "slice_bytes": 1, "replanned": [],
+            }],
+            "repairs": [], "last_scrub": null, "newer": [], "orphans": [], "remarks": [forged],
+        }))
+        .unwrap();
+        let answer = answer(&status);
+        assert!(!answer.text().contains("\nnext"), "{}", answer.text());
+        assert_eq!(answer.text().matches(r"a\nnext: run rm_5").count(), 10, "{}", answer.text());
     }
 
     #[test]

@@ -145,19 +145,13 @@ mod tests {
     use client::Severity;
 
     use super::*;
+    use crate::status::tests::condition;
 
     fn conditions(texts: &[(ConditionCode, &str)]) -> PushedEvent {
         let condition = |&(code, text): &(ConditionCode, &str)| Condition {
-            code,
             severity: Severity::Warning,
-            since_unix_ms: 0,
-            count: 1,
-            subjects: Vec::new(),
-            text: text.to_owned(),
-            next_step: String::new(),
-            details: Vec::new(),
             muted: false,
-            muted_until_unix_ms: None,
+            ..condition(code, text)
         };
         PushedEvent::Conditions { conditions: texts.iter().map(condition).collect() }
     }

@@ -89,7 +89,7 @@ pub enum ErrorKind {
     TooMuchLost,
     /// Blocks arrived with wrong bytes or contradict each other.
     Corrupt,
-    /// The file was replaced, and the opened version is no longer available.
+    /// The file or block was replaced, and the opened version is no longer available.
     Replaced,
     /// The read failed after it started, for example because too many nodes failed during the read.
     Failed,
@@ -180,6 +180,7 @@ fn kind_of(error: &ClientError) -> ErrorKind {
         ClientError::Refused { .. } => ErrorKind::Refused,
         ClientError::Failed { failure, .. } => match failure {
             RequestFailure::Refused { .. } => ErrorKind::Refused,
+            RequestFailure::Replaced { .. } => ErrorKind::Replaced,
             RequestFailure::TooMuchLost { .. } => ErrorKind::TooMuchLost,
             RequestFailure::Contradiction { .. } => ErrorKind::Corrupt,
             RequestFailure::NoPlan { .. }
@@ -206,6 +207,7 @@ fn next_step(error: &ClientError) -> Option<&str> {
         ClientError::Refused { next_step, .. } => next_step.as_deref(),
         ClientError::Unreadable { .. } => Some("`mend status` names the helpers that are down"),
         ClientError::Replaced { .. } => Some("open the file again"),
+        ClientError::Failed { failure: RequestFailure::Replaced { .. }, .. } => Some("open the block again"),
         ClientError::Garbled { .. } => Some("the block's helper now verifies it; try again"),
         _ => None,
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use cluster::{Address, Cluster, Identity, Role};
+use cluster::{Address, Cluster, Role};
 use codes::BlockIndex;
 use helper::Ends;
 use http_body_util::BodyExt;
@@ -14,6 +14,7 @@ use store_api::Sinks;
 use tokio::task::JoinHandle;
 use views::endpoints::*;
 
+use crate::certificate::{Certificate, Presented};
 use crate::get::waiting;
 use crate::http::{Http, patiently};
 use crate::session::DataSession;
@@ -53,18 +54,46 @@ pub struct ClientOptions {
 struct Inner {
     http: Http,
     control: Address,
-    identity: Identity,
+    certificate: Certificate,
     /// Whether the cluster's configuration encrypts data edges.
     data_tls: bool,
     options: ClientOptions,
-    /// The control session; opened on first use, and again if it has ended.
-    session: tokio::sync::Mutex<Option<Arc<DataSession>>>,
+    /// The control session; opened on first use, and again if it has ended or its certificate expires soon.
+    session: tokio::sync::Mutex<Option<Kept>>,
     /// Cleanup tasks; [`Client::settle`] waits for them.
     background: Mutex<Vec<JoinHandle<()>>>,
 }
 
+/// An open session.
+struct Kept {
+    session: Arc<DataSession>,
+    presented: Presented,
+}
+
+impl Inner {
+    /// Replaces an open session if it ends soon and the certificate was renewed. If no other session can be
+    /// opened, the former one stays in use until the next check.
+    async fn replace_if_renewed(&self, kept: &mut Kept) {
+        if kept.presented.expires_soon() && self.certificate.was_renewed(&mut kept.presented).await {
+            match self.open_session().await {
+                Ok(successor) => *kept = successor,
+                Err(error) => tracing::debug!(%error, "no session with the renewed certificate"),
+            }
+        }
+    }
+
+    /// Opens a session with the present certificate.
+    async fn open_session(&self) -> Result<Kept, ClientError> {
+        let Inner { control, certificate, data_tls, options, .. } = self;
+        let presented = certificate.present().await;
+        let session = DataSession::open(control.clone(), certificate.identity(), *data_tls, options).await?;
+        Ok(Kept { session: Arc::new(session), presented })
+    }
+}
+
 impl Client {
-    /// Creates a client with the identity of `role`, without connecting yet.
+    /// Creates a client with the identity of `role`, without connecting yet. Connections present the
+    /// certificate that is in the cluster folder when they are opened, so the client outlives renewals.
     ///
     /// # Errors
     /// [`ClientError::Identity`] if the certificate is unusable.
@@ -77,13 +106,13 @@ impl Client {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_with(cluster: &Cluster, role: &Role, options: ClientOptions) -> Result<Self, ClientError> {
-        let identity = cluster.identity(role)?;
+        let certificate = Certificate::new(cluster.identity(role)?);
         let coordinator = &cluster.config().coordinator;
         let api = options.api.clone().unwrap_or_else(|| coordinator.dial_api());
         let inner = Inner {
-            http: Http::new(api, identity.clone(), options.patience),
+            http: Http::new(api, certificate.clone(), options.patience),
             control: options.control.clone().unwrap_or_else(|| coordinator.dial_control()),
-            identity,
+            certificate,
             data_tls: cluster.config().encrypts_data_edges(),
             options,
             session: tokio::sync::Mutex::default(),
@@ -132,14 +161,16 @@ impl Client {
     /// Returns the session, opening one if needed.
     pub(crate) async fn session(&self) -> Result<Arc<DataSession>, ClientError> {
         let mut kept = self.inner.session.lock().await;
-        if let Some(session) = kept.as_ref().filter(|session| !session.is_closed()) {
-            return Ok(session.clone());
+        if let Some(kept) = kept.as_mut()
+            && !kept.session.is_closed()
+        {
+            self.inner.replace_if_renewed(kept).await;
+            if !kept.session.is_closed() {
+                return Ok(kept.session.clone());
+            }
         }
-        let Inner { control, identity, data_tls, options, .. } = &*self.inner;
-        let open = || DataSession::open(control.clone(), identity, *data_tls, options);
-        let session = Arc::new(patiently(options.patience, open).await?);
-        *kept = Some(session.clone());
-        Ok(session)
+        let opened = patiently(self.inner.options.patience, || self.inner.open_session()).await?;
+        Ok(kept.insert(opened).session.clone())
     }
 
     /// Returns the state of the cluster.
@@ -321,8 +352,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`].
-    pub async fn stop_probes(&self) -> Result<(), ClientError> {
-        self.http().ask::<StopProbes>(()).await.map(drop)
+    pub async fn stop_probes(&self) -> Result<ProbeView, ClientError> {
+        self.http().ask::<StopProbes>(()).await
     }
 
     /// Returns the bandwidth caps on repairs.
@@ -350,7 +381,8 @@ impl Client {
     }
 
     /// Starts a scrub, which verifies the checksums of every block. With `parity`, the scrub also checks
-    /// every stripe against the parity equations of the stripe's code.
+    /// every stripe against the parity equations of the stripe's code. If a scrub is running already, the
+    /// request joins it ([`ScrubView::joined`]).
     ///
     /// # Errors
     /// [`ClientError`].

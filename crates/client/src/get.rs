@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use codes::{BlockIndex, CodeSpec, SpecError};
 use repair::wire::RequestFailure;
-use repair::wire::control::Ended;
+use repair::wire::control::{Ended, ExpectedBlock};
 use repair::{Chunking, ParityOutcome, Scheme, StripeId};
 use store_api::Sinks;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -111,6 +111,11 @@ impl FoundBlock {
     fn block_bytes(&self) -> u64 {
         self.block.bytes.min(self.chunking.block_bytes())
     }
+
+    fn expected(&self) -> ExpectedBlock {
+        let digest = self.block.digest.as_ref().and_then(|digest| digest.parse().ok());
+        ExpectedBlock { index: BlockIndex(self.block.index), bytes: self.block.bytes, digest }
+    }
 }
 
 /// The destination of a get.
@@ -173,6 +178,9 @@ struct Fetch {
     /// Blocks to decode from others because they arrived with wrong bytes. If there are any, the read is also
     /// verified, because more blocks may be wrong.
     around: Vec<BlockIndex>,
+    /// The blocks as they were found, if several reads must return bytes of the same version of them. A stripe of a
+    /// stored file has only one version.
+    expected: Vec<ExpectedBlock>,
 }
 
 /// A running read into memory.
@@ -260,7 +268,8 @@ impl Client {
     /// Reads the block or range into a channel in order, decoding the block if it is lost.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// [`ClientError::Failed`] with [`RequestFailure::Replaced`] if the block was replaced since it was found. Otherwise
+    /// as [`get`](Self::get).
     pub async fn get_block(
         &self,
         found: &FoundBlock,
@@ -468,10 +477,10 @@ impl FoundBlock {
     fn reads(&self) -> OrderedReads<impl Iterator<Item = Fetch>> {
         let Self { stripe, block, chunking, wanted } = self;
         let span = StripeSpan { file_offset: 0, data_bytes: chunking.block_bytes(), chunking: *chunking };
-        let blocks = block.index..block.index + 1;
+        let (blocks, expected) = (block.index..block.index + 1, vec![self.expected()]);
         let fetch = move |piece| {
             let piece = Piece { blocks: blocks.clone(), ..piece };
-            Fetch { stripe: stripe.clone(), span, piece, around: Vec::new() }
+            Fetch { stripe: stripe.clone(), span, piece, around: Vec::new(), expected: expected.clone() }
         };
         OrderedReads {
             whole: whole_block(block, chunking.block_bytes(), wanted).into_iter().collect(),
@@ -734,6 +743,7 @@ impl Fetch {
             pacing: None,
             verify: options.verify || !self.around.is_empty(),
             pretend_lost: self.around.clone(),
+            expected: self.expected.clone(),
         }
     }
 }
@@ -751,7 +761,13 @@ fn parts<'a>(
     let part = move |stripe: &'a FileStripe| {
         let span = span_of(layout, stripe);
         let stripe_id = StripeId(stripe.stripe.stripe.clone());
-        let fetch = |piece| Fetch { stripe: stripe_id.clone(), span, piece, around: Vec::new() };
+        let fetch = |piece| Fetch {
+            stripe: stripe_id.clone(),
+            span,
+            piece,
+            around: Vec::new(),
+            expected: Vec::new(),
+        };
         let fetches = cut(&span, &span.clip(wanted)).into_iter().map(fetch).collect();
         StripePart { fetches, whole: whole_blocks(layout, stripe, wanted) }
     };
@@ -787,4 +803,36 @@ fn stream_pieces_of(span: &StripeSpan, wanted: &Range<u64>) -> Vec<Piece> {
         at = end;
     }
     pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use views::BlockState;
+
+    use super::*;
+
+    #[test]
+    fn every_read_of_a_found_block_names_the_block_as_it_was_found() {
+        let bytes = 2 * STREAM_READ_BYTES + 4096;
+        let digest = "ecsum:0011aaff";
+        let block = BlockView {
+            block: "7.ec03".to_owned(),
+            index: 3,
+            bytes,
+            node: None,
+            state: BlockState::Healthy,
+            replicas: Vec::new(),
+            digest: Some(digest.to_owned()),
+        };
+        let chunking = Chunking::new(bytes, bytes, 1).unwrap();
+        let found =
+            FoundBlock { stripe: StripeId("7".into()), block: Arc::new(block), chunking, wanted: 0..bytes };
+        let requests: Vec<ReadRequest> =
+            found.reads().fetches.map(|fetch| fetch.request(&GetOptions::default())).collect();
+        assert_eq!(requests.len(), 3);
+        let expected = ExpectedBlock { index: BlockIndex(3), bytes, digest: Some(digest.parse().unwrap()) };
+        for request in requests {
+            assert_eq!(request.expected, std::slice::from_ref(&expected));
+        }
+    }
 }

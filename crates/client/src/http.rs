@@ -8,7 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use cluster::{Address, Identity, Role, is_certificate_refused};
+use cluster::{Address, Role, is_certificate_refused};
 use helper::CONNECT_LIMIT;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::client::conn::http2::{Builder, SendRequest};
@@ -24,6 +24,7 @@ use views::endpoints::{self, Endpoint, NoQuery, PathParameter, RequestBody};
 use views::{ErrorBody, MAX_ANSWER_BYTES};
 
 use crate::ClientError;
+use crate::certificate::{Certificate, Presented};
 
 /// The interval of HTTP/2 pings while an answer is awaited, and the time limit for the reply to a ping.
 const PING_EVERY: Duration = Duration::from_secs(1);
@@ -46,22 +47,24 @@ type Sender = SendRequest<Full<Bytes>>;
 #[derive(Debug)]
 pub(crate) struct Http {
     address: Address,
-    identity: Identity,
+    certificate: Certificate,
     /// How long to keep dialling an unreachable coordinator.
     patience: Duration,
     kept: Mutex<Option<Kept>>,
 }
 
-/// A connection with the time of its last use.
+/// An open connection.
 #[derive(Debug)]
 struct Kept {
     sender: Sender,
+    /// When it was used last.
     used: Instant,
+    presented: Presented,
 }
 
 impl Http {
-    pub(crate) fn new(address: Address, identity: Identity, patience: Duration) -> Self {
-        Self { address, identity, patience, kept: Mutex::default() }
+    pub(crate) fn new(address: Address, certificate: Certificate, patience: Duration) -> Self {
+        Self { address, certificate, patience, kept: Mutex::default() }
     }
 
     /// Calls an endpoint without query and body.
@@ -180,15 +183,36 @@ impl Http {
     /// the new connection is established, and share it.
     async fn sender(&self) -> Result<Sender, ClientError> {
         let mut kept = self.kept.lock().await;
-        if let Some(kept) =
-            kept.as_mut().filter(|kept| !kept.sender.is_closed() && kept.used.elapsed() < REST_LIMIT)
+        if let Some(kept) = kept.as_mut()
+            && !kept.sender.is_closed()
+            && kept.used.elapsed() < REST_LIMIT
         {
             kept.used = Instant::now();
-            return Ok(kept.sender.clone());
+            self.replace_if_renewed(kept).await;
+            if !kept.sender.is_closed() {
+                return Ok(kept.sender.clone());
+            }
         }
-        let sender = patiently(self.patience, || self.connect_soon()).await?;
-        *kept = Some(Kept { sender: sender.clone(), used: Instant::now() });
-        Ok(sender)
+        let opened = patiently(self.patience, || self.open()).await?;
+        Ok(kept.insert(opened).sender.clone())
+    }
+
+    /// Replaces an open connection if the certificate was renewed, so that the coordinator sees the new one.
+    /// If no other connection can be opened, the former one stays in use until the next check.
+    async fn replace_if_renewed(&self, kept: &mut Kept) {
+        if self.certificate.was_renewed(&mut kept.presented).await {
+            match self.open().await {
+                Ok(successor) => *kept = successor,
+                Err(error) => tracing::debug!(%error, "no connection with the renewed certificate"),
+            }
+        }
+    }
+
+    /// Opens a connection with the present certificate.
+    async fn open(&self) -> Result<Kept, ClientError> {
+        let presented = self.certificate.present().await;
+        let sender = self.connect_soon().await?;
+        Ok(Kept { sender, used: Instant::now(), presented })
     }
 
     async fn connect_soon(&self) -> Result<Sender, ClientError> {
@@ -203,7 +227,7 @@ impl Http {
         let unreachable = |source| ClientError::Unreachable { address: self.address.clone(), source };
         let stream = TcpStream::connect(self.address.to_string()).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
-        let stream = TlsConnector::from(self.identity.client_config())
+        let stream = TlsConnector::from(self.certificate.identity().client_config())
             .connect(Role::Coordinator.server_name(), stream)
             .await
             .map_err(|source| match is_certificate_refused(&source) {
@@ -253,7 +277,7 @@ impl Http {
     }
 
     fn untrusted(&self, source: io::Error) -> ClientError {
-        let (address, distrust) = (self.address.clone(), self.identity.distrust(&source));
+        let (address, distrust) = (self.address.clone(), self.certificate.identity().distrust(&source));
         ClientError::Untrusted { address, distrust, source }
     }
 
@@ -370,6 +394,13 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::SystemTime;
+
+    use cluster::{Cluster, InitOptions, expiry};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+    use tokio_rustls::TlsAcceptor;
     use views::endpoints::{EndMaintenance, FilesQuery, GetRepair, ListFiles, RepairQuery};
 
     use super::*;
@@ -382,5 +413,92 @@ mod tests {
         let query = RepairQuery { since: Some(3), items: Some(0), ..RepairQuery::default() };
         assert_eq!(uri::<GetRepair>(&7, &query), "/v1/repairs/7?since=3&items=0");
         assert_eq!(uri::<GetRepair>(&7, &RepairQuery::default()), "/v1/repairs/7");
+    }
+
+    /// Accepts all connections, and returns when the certificate of each of them expires.
+    fn accept_all(tls: TlsAcceptor, listener: TcpListener) -> UnboundedReceiver<Option<SystemTime>> {
+        let (accepted, presented) = unbounded_channel();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let stream = tls.accept(listener.accept().await.unwrap().0).await.unwrap();
+                let expires = expiry(&stream.get_ref().1.peer_certificates().unwrap()[0]);
+                open.push(stream);
+                accepted.send(expires).unwrap();
+            }
+        });
+        presented
+    }
+
+    /// Calls [`Http::sender`], which checks for a renewed certificate.
+    async fn check(http: &Http) -> Sender {
+        http.kept.lock().await.as_mut().unwrap().presented.make_due();
+        http.sender().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_replaced_by_one_with_the_renewed_certificate() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cluster = Cluster::init(&scratch.path().join("demo"), &InitOptions::default()).unwrap();
+        let ann = Role::Client("ann".parse().unwrap());
+        cluster.issue_for(&ann, Some(Duration::from_secs(7 * 86_400))).unwrap();
+        let former = cluster.expires(&ann);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let certificate = Certificate::new(cluster.identity(&ann).unwrap());
+        let http = Http::new(listener.local_addr().unwrap().into(), certificate, Duration::ZERO);
+        let tls = TlsAcceptor::from(cluster.identity(&Role::Coordinator).unwrap().server_config());
+        let mut presented = accept_all(tls, listener);
+
+        http.sender().await.unwrap();
+        assert_eq!(presented.recv().await, Some(former));
+        check(&http).await;
+        assert!(presented.is_empty(), "the certificate is the same");
+
+        let former_key = fs::read(cluster.key(&ann)).unwrap();
+        cluster.issue(&ann).unwrap();
+        let key = fs::read(cluster.key(&ann)).unwrap();
+        fs::write(cluster.key(&ann), former_key).unwrap();
+        check(&http).await;
+        assert!(presented.is_empty(), "the key does not match yet");
+        assert_eq!(Some(http.certificate.identity().expires()), former);
+
+        fs::write(cluster.key(&ann), key).unwrap();
+        let replacement = async {
+            while presented.is_empty() {
+                check(&http).await;
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), replacement).await.expect("another connection, long before the end");
+        assert_eq!(presented.recv().await, Some(cluster.expires(&ann)));
+        assert_ne!(cluster.expires(&ann), former);
+        check(&http).await;
+        assert!(presented.is_empty(), "the connection has the renewed certificate");
+    }
+
+    #[tokio::test]
+    async fn a_connection_stays_in_use_if_none_with_the_renewed_certificate_can_be_opened() {
+        let scratch = tempfile::tempdir().unwrap();
+        let cluster = Cluster::init(&scratch.path().join("demo"), &InitOptions::default()).unwrap();
+        let ann = Role::Client("ann".parse().unwrap());
+        cluster.issue_for(&ann, Some(Duration::from_secs(600))).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let certificate = Certificate::new(cluster.identity(&ann).unwrap());
+        let http = Http::new(listener.local_addr().unwrap().into(), certificate, Duration::ZERO);
+        let tls = TlsAcceptor::from(cluster.identity(&Role::Coordinator).unwrap().server_config());
+        let accept = async { tls.accept(listener.accept().await.unwrap().0).await.unwrap() };
+        let (opened, _open) = tokio::join!(http.sender(), accept);
+        opened.unwrap();
+
+        drop(listener);
+        cluster.issue(&ann).unwrap();
+        let renewal = async {
+            while Some(http.certificate.identity().expires()) != cluster.expires(&ann) {
+                assert!(!check(&http).await.is_closed());
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), renewal).await.expect("the certificate is loaded");
+        assert!(!check(&http).await.is_closed(), "nothing listens, but the former connection is open");
     }
 }

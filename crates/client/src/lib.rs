@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocking;
+mod certificate;
 mod client;
 mod destination;
 mod draft;
@@ -52,6 +53,7 @@ pub use helper::ConnectError;
 pub use pieces::{ByteRange, ParseRangeError, Piece, RangePastEnd, StripeSpan, pieces_of};
 pub use put::PutOptions;
 pub use repair::wire::RequestFailure;
+pub use repair::wire::control::ExpectedBlock;
 pub use rooms::{Memory, MemorySink, Room, delivery_to};
 pub use session::ReadRequest;
 pub use store_api::Sinks;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cluster::{Address, Identity};
 use codes::BlockIndex;
 use helper::{Ends, Engine, Incoming, Local, Rendezvous, Reports, Session, Workers, outbox};
-use repair::wire::control::{self, ClientRequest, Ended, FromNode, MAX_OPEN_REQUESTS, ToNode};
+use repair::wire::control::{self, ClientRequest, Ended, ExpectedBlock, FromNode, MAX_OPEN_REQUESTS, ToNode};
 use repair::{NodeId, Pacing, Scheme, StripeId};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -35,6 +35,9 @@ pub struct ReadRequest {
     pub verify: bool,
     /// Blocks to treat as lost, so that they are decoded from others.
     pub pretend_lost: Vec<BlockIndex>,
+    /// The blocks as they were found. If one of them was replaced since then, the read fails with
+    /// [`RequestFailure::Replaced`](crate::RequestFailure::Replaced).
+    pub expected: Vec<ExpectedBlock>,
 }
 
 impl From<ReadRequest> for ClientRequest {
@@ -49,6 +52,7 @@ impl From<ReadRequest> for ClientRequest {
             pacing: request.pacing,
             verify: request.verify,
             pretend_lost: request.pretend_lost,
+            expected: request.expected,
         }
     }
 }
@@ -153,6 +157,7 @@ impl Drop for CloseOnDrop<'_> {
 }
 
 async fn pump(mut incoming: Incoming, engine: Engine, requests: Arc<Requests>, reports: Reports) {
+    let _jobs = engine.forget_on_drop();
     while let Some(message) = incoming.recv().await {
         match engine.handle(message) {
             None => {}
@@ -167,5 +172,65 @@ async fn pump(mut incoming: Incoming, engine: Engine, requests: Arc<Requests>, r
         }
     }
     requests.end();
-    engine.forget_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use repair::{
+        Assignment, BlockId, Chunking, Class, Dealing, Epoch, Geometry, JobId, Lanes, LocalBlock, SliceSet,
+    };
+    use tokio::sync::mpsc;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// An assignment of a read that belongs to no open request.
+    fn assignment() -> Assignment {
+        Assignment {
+            job: JobId(1),
+            epoch: Epoch(1),
+            class: Class::Read,
+            tag: None,
+            geometry: Geometry { window: 0..1, slice_bytes: 1 },
+            slices: SliceSet::all(1),
+            pacing: Pacing::Pipelined,
+            chunking: Chunking::new(1, 1, 1).unwrap(),
+            lanes: Lanes { dealing: Dealing::even(1), tasks: vec![None] },
+            locals: vec![LocalBlock {
+                index: BlockIndex(0),
+                id: BlockId("1.0".to_owned()),
+                bytes: 1,
+                digest: None,
+            }],
+            inlets: Vec::new(),
+            outlets: Vec::new(),
+            outputs: Vec::new(),
+            sinks: Vec::new(),
+            stall_ms: 1500,
+        }
+    }
+
+    #[tokio::test]
+    async fn jobs_end_with_the_session() {
+        let (coordinator, incoming) = mpsc::channel(1);
+        let (reports, mut outgoing) = outbox();
+        let (requests, workers) = (Arc::new(Requests::default()), Workers::here());
+        let local = Local::Requests(requests.clone());
+        let engine = Engine::new(local, Rendezvous::default(), reports.clone(), workers);
+        let pump = tokio::spawn(pump(incoming, engine, requests.clone(), reports));
+        coordinator.send(ToNode::Assign(Box::new(assignment()))).await.unwrap();
+        let refused = timeout(PATIENCE, outgoing.recv()).await.unwrap();
+        assert!(matches!(refused, Some(FromNode::Report { .. })), "{refused:?}");
+        pump.abort();
+        let ended = async {
+            while Arc::strong_count(&requests) > 1 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, ended).await.expect("the job lasts although no message can end it");
+    }
 }

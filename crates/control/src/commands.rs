@@ -50,6 +50,8 @@ commands! {
         Status(Reply<Status>),
         /// Returns the last events since a time, at most this number of them.
         History(u64, usize, Reply<Vec<HistoryEntry>>),
+        /// Returns the first events after the one with this number and since a time, at most this number of them.
+        HistoryPage(u64, u64, usize, Reply<Vec<HistoryEntry>>),
         /// Records the end of a command's work on a file; the string names the member that has run the command.
         NoteFileWork(FileWorkReport, String, Reply<Value>),
         /// Returns the last audited requests since a time, at most this number of them.

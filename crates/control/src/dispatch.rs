@@ -8,7 +8,7 @@ use crate::answers::safety::retired_nodes;
 use crate::control::{Control, facts, outer_facts};
 use crate::effect::Effect;
 use crate::event::{Event, Now};
-use crate::repairs::scheduler_facts::{tell_blocks, tell_replicas, tell_space, tell_surplus, tell_trunk};
+use crate::repairs::scheduler_facts::{tell_space, tell_surplus, tell_trunk};
 use crate::routes;
 use crate::scrub::parity_checks::Asker;
 use crate::signal::Signal;
@@ -111,9 +111,9 @@ impl Control {
             match signal {
                 Signal::Node(node) => routes::connections::note_node(self, node),
                 Signal::Space(node) => tell_space(&mut self.repairs.scheduler, facts!(self), node),
-                Signal::Replicas(node) => tell_replicas(&mut self.repairs.scheduler, facts!(self), node),
+                Signal::Replicas(node) => routes::blocks::note_replicas(self, node),
                 Signal::Trunk(rack) => tell_trunk(&mut self.repairs.scheduler, facts!(self), &rack),
-                Signal::Blocks(stripe) => tell_blocks(&mut self.repairs.scheduler, facts!(self), &stripe),
+                Signal::Blocks(stripe) => routes::blocks::note_blocks(self, &stripe),
                 Signal::Surplus { node, stripe, index } => {
                     tell_surplus(&mut self.repairs.scheduler, facts!(self), node, &stripe, index)
                 }
@@ -122,7 +122,7 @@ impl Control {
                     routes::blocks::note_contradiction(self, &stripe, &blocks, found_by);
                 }
                 Signal::ContradictionAdded(stripe) => routes::jobs::check_survivors(self, &stripe),
-                Signal::Doubtful(stripe) => self.scrub.doubted.doubt(&stripe, self.base.now),
+                Signal::Doubtful(stripe) => self.scrub.doubt(&stripe, self.base.now),
                 Signal::ParityHeld { stripe, read } => routes::blocks::note_parity(self, &stripe, read),
                 Signal::Wrong { stripe, index, node } => {
                     self.stripes.condemn(outer_facts!(self), &stripe, index, node, &mut self.out);
@@ -173,6 +173,7 @@ impl Control {
             self.scrub.ask_scrub(facts!(self), &self.jobs, &mut self.out);
             self.scrub.prove_in_background(facts!(self), &self.jobs, &mut self.out);
             self.scrub.scrub_in_background(facts!(self), &self.jobs, &mut self.out);
+            self.scrub.look_at_reopened(facts!(self));
             self.scrub.check_stripes(facts!(self), &self.jobs, Asker::Job, &mut self.out);
             self.scrub.check_distrusted(facts!(self), &self.jobs, &mut self.out);
             if self.jobs.stirred.is_empty() && self.out.signals.is_empty() {

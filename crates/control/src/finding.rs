@@ -43,6 +43,12 @@ impl Finding {
         Self { details: details.into_iter().collect(), ..self }
     }
 
+    /// Whether blocks may be lost under this condition that do not count as lost.
+    pub(crate) fn leaves_blocks_unknown(&self) -> bool {
+        use ConditionCode::*;
+        matches!(self.code, CatalogOld | StoreUnlisted | NotJudged | Incomplete)
+    }
+
     /// Whether the condition is about stripes or helpers, whose state is not known while helpers are still
     /// registering or the store is not listed.
     pub(crate) fn needs_view(&self) -> bool {

@@ -20,6 +20,8 @@ pub(crate) struct Query {
     pub until: Duration,
     /// The latest time to which reports of caps extend a query about a block.
     latest: Duration,
+    /// Whether a part of the answer has arrived.
+    pub has_begun: bool,
 }
 
 pub(crate) enum Subject {
@@ -71,7 +73,7 @@ impl Queries {
         self.last += 1;
         let until = now + subject.patience();
         let latest = until + longest_caps(subject.bytes());
-        self.open.insert(self.last, Query { node, subject, until, latest });
+        self.open.insert(self.last, Query { node, subject, until, latest, has_begun: false });
         self.last
     }
 
@@ -90,6 +92,7 @@ impl Queries {
     pub(crate) fn wait(&mut self, node: NodeId, number: u64, now: Duration) {
         if let Some(question) = self.open.get_mut(&number).filter(|question| question.node == node) {
             question.until = now + question.subject.patience();
+            question.has_begun = true;
         }
     }
 

@@ -282,6 +282,13 @@ impl History {
             self.entries.iter().filter(|entry| entry.at_unix_ms >= since_unix_ms).collect();
         recent[recent.len().saturating_sub(most)..].iter().map(|&entry| entry.clone()).collect()
     }
+
+    /// Returns the first `most` entries after the one with this number and since this time.
+    pub(crate) fn page(&self, after: u64, since_unix_ms: u64, most: usize) -> Vec<HistoryEntry> {
+        let first = self.entries.partition_point(|entry| entry.number <= after);
+        let later = self.entries.range(first..).filter(|entry| entry.at_unix_ms >= since_unix_ms);
+        later.take(most).cloned().collect()
+    }
 }
 
 /// Formats a reason, such as `17 stripes: REASON; NEXT STEP`.
@@ -318,6 +325,7 @@ mod tests {
             lost_from: BTreeMap::new(),
             rebuilt_on: BTreeMap::new(),
             reasons: if state == RepairState::Failed { reasons } else { Vec::new() },
+            unknown: Vec::new(),
         };
         HistoryEntry { number: repair, at_unix_ms: repair, what }
     }
@@ -370,6 +378,17 @@ mod tests {
         assert_eq!(oldest, [1, 2], "other entries stay");
         let newest = history.entries.back().expect("an entry");
         assert!(matches!(newest.what, HistoryEvent::RepairEnded { repair: 19_999, .. }), "{newest:?}");
+    }
+
+    #[test]
+    fn pages_continue_where_the_last_one_ended() {
+        let entries = [1, 2, 4, 7].map(|number| ended(number, "all", RepairState::Done));
+        let history = History { entries: entries.into(), ..History::default() };
+        let page = |after, since_unix_ms, most| -> Vec<u64> {
+            history.page(after, since_unix_ms, most).iter().map(|entry| entry.number).collect()
+        };
+        assert_eq!([page(0, 0, 2), page(2, 0, 2), page(7, 0, 2)], [vec![1, 2], vec![4, 7], vec![]]);
+        assert_eq!([page(3, 0, 9), page(0, 3, 1), page(2, 5, 9)], [vec![4, 7], vec![4], vec![7]]);
     }
 
     /// Parity that helpers make for a file is a repair, too. Its end must not hide that the repair of lost blocks failed,

@@ -1,6 +1,7 @@
 //! Drives `Control` with events, simulated nodes and a real catalog.
 
 mod background_scrub;
+mod cancelled;
 mod claims;
 mod conditions;
 mod contradictions;
@@ -111,14 +112,36 @@ struct PlayedNode {
     /// Whether the node rebuilds blocks with wrong bytes, as if its sources were wrong although their
     /// checksums hold.
     rebuilds_wrongly: bool,
-    /// Whether the node's files contain other blocks than their names suggest.
-    is_swapped: bool,
+    digests: PlayedDigests,
     /// Blocks that were replaced together with their checksums.
     forged: BTreeSet<BlockId>,
     /// The number of blocks that the node has verified.
     verified: u32,
     /// The number of blocks whose fingerprints the node has computed.
     fingerprinted: u32,
+}
+
+/// The digests that a simulated helper computes of its blocks.
+#[derive(Default)]
+struct PlayedDigests {
+    /// Whether they are cryptographic.
+    are_strong: bool,
+    /// Whether the node's files contain other blocks than their names suggest.
+    is_swapped: bool,
+    /// Blocks whose bytes do not match the digests in their labels. Only full reads show this.
+    changed: BTreeSet<BlockId>,
+}
+
+impl PlayedDigests {
+    /// Returns the digest in the label of a block with this checksum.
+    fn labelled(&self, sum: u32) -> Option<Digest> {
+        Some(Digest::of_u32(if self.are_strong { "blake3" } else { "crc32c-list" }, sum))
+    }
+
+    /// Returns the digest of a block that is read in full.
+    fn read(&self, block: &BlockId) -> Option<Digest> {
+        self.labelled(sum(block) ^ u32::from(self.changed.contains(block)))
+    }
 }
 
 fn settings() -> Settings {
@@ -233,6 +256,7 @@ fn read_request(stripe: &str, block: u16, pretend_lost: &[u16]) -> ClientRequest
         pacing: None,
         verify: false,
         pretend_lost: pretend_lost.iter().copied().map(BlockIndex).collect(),
+        expected: Vec::new(),
     }
 }
 
@@ -350,6 +374,8 @@ impl TestCluster {
         self.connections += 1;
         let connection = ConnectionId(self.connections);
         let before = self.nodes.remove(name);
+        let are_strong = before.as_ref().is_some_and(|before| before.digests.are_strong);
+        let digests = PlayedDigests { are_strong, ..PlayedDigests::default() };
         let node = PlayedNode {
             connection,
             inbox: VecDeque::new(),
@@ -362,7 +388,7 @@ impl TestCluster {
             assigned: Vec::new(),
             backlog: VecDeque::new(),
             rebuilds_wrongly: false,
-            is_swapped: false,
+            digests,
             forged: BTreeSet::new(),
             verified: 0,
             fingerprinted: 0,
@@ -392,7 +418,7 @@ impl TestCluster {
     fn start_swapped(&mut self, name: &str) {
         let hello = hello(name, &self.nodes[name].disk);
         self.join(name, helper_role(name), hello);
-        self.node(name).is_swapped = true;
+        self.node(name).digests.is_swapped = true;
         self.play();
     }
 
@@ -419,6 +445,23 @@ impl TestCluster {
                 return;
             }
             answers.into_iter().for_each(|(name, answer)| self.say(&name, answer));
+        }
+    }
+
+    /// Lets all nodes answer, but keeps a helper from committing a block that it is told to commit.
+    fn play_until_commit(&mut self, helper: &str) {
+        self.frozen.insert(helper.to_owned());
+        let rotten = self.rotten.clone();
+        loop {
+            self.play();
+            let node = self.node(helper);
+            if let Some(ToNode::Commit { .. }) = node.backlog.front() {
+                return;
+            }
+            let message = node.backlog.pop_front().expect("the helper is told to commit");
+            if let Some(answer) = node.answer(message, &rotten) {
+                self.say(helper, answer);
+            }
         }
     }
 
@@ -609,7 +652,8 @@ impl PlayedNode {
             ToNode::Stop { job, epoch } => (job, epoch, Report::Stopped { delivered: Default::default() }),
             ToNode::Seal { job, epoch } => {
                 let sinks = &self.sinks[&job];
-                let made = |block: &BlockId| of_sum(sum(block) ^ u32::from(self.rebuilds_wrongly));
+                let made =
+                    |block: &BlockId| self.digests.labelled(sum(block) ^ u32::from(self.rebuilds_wrongly));
                 let digests = sinks.iter().map(|(block, _)| (block.clone(), made(block))).collect();
                 (job, epoch, Report::Sealed { digests, hand_over_ms: 0 })
             }
@@ -627,7 +671,7 @@ impl PlayedNode {
                 (job, epoch, Report::Committed)
             }
             ToNode::Reread { job, epoch, block, .. } => {
-                let digest = digest(&block);
+                let digest = self.digests.read(&block);
                 (job, epoch, Report::Reread { block, digest })
             }
             ToNode::Remove { block } => {
@@ -637,7 +681,8 @@ impl PlayedNode {
             }
             ToNode::Describe { ask } => {
                 let described = |(id, &bytes): (&BlockId, &u64)| {
-                    let digest = if self.is_swapped { of_sum(1) } else { digest(id) };
+                    let sum = if self.digests.is_swapped { 1 } else { sum(id) };
+                    let digest = self.digests.labelled(sum);
                     Description { id: id.clone(), bytes, digest, label: None }
                 };
                 let blocks = self.disk.iter().map(described).collect();
@@ -660,7 +705,7 @@ impl PlayedNode {
         let result = match self.disk.contains_key(&block) {
             false => Err(BlockProblem::Missing),
             true if rotten.contains(&block) => Err(BlockProblem::Corrupt("page 3".into())),
-            true => Ok(digest(&block)),
+            true => Ok(self.digests.read(&block)),
         };
         FromNode::Verified { ask, block, result }
     }

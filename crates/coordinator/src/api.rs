@@ -7,18 +7,21 @@
 mod answers;
 pub(crate) mod asking;
 mod auditing;
+mod charging;
 mod pushing;
+mod request_memory;
 mod rights;
 mod routing;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, middleware};
 use cluster::Role;
 use control::{
     CatalogCommand, ClusterCommand, DescriptionError, FileCommand, ItemPage, NetworkCommand, NodeCommand,
@@ -34,7 +37,9 @@ use views::{PutView, RepairView};
 
 use crate::metrics::{self, Load};
 use asking::{Answer, ApiError, Asking, failure};
+use charging::Charged;
 use pushing::Feed;
+use request_memory::RequestMemory;
 use rights::Members;
 use routing::{Asked, Routes};
 
@@ -137,10 +142,9 @@ fn member_name(caller: &Caller) -> String {
 /// Begins a put. If there is no room for the answer, aborts the put, whose number the caller does not learn.
 async fn begin_put(asked: Asked<BeginPut>) -> Answer<PutView> {
     let Asked { core, caller, body, .. } = asked;
-    let turn = core.turn().await;
     let put = core.value(|reply| FileCommand::BeginPut(body, member_name(&caller), reply)).await?;
     let number = PutId(put.put);
-    let answer = core.encode(put, turn).await;
+    let answer = core.encode(put).await;
     if answer.is_err() {
         // If this fails, the put is aborted when its time is over.
         let _ = core.value(|reply| FileCommand::AbortPut(number, reply)).await;
@@ -167,7 +171,7 @@ async fn repair_state(asked: Asked<GetRepair>) -> Answer<RepairView> {
     let Asked { core, caller, parameter: repair, query, .. } = asked;
     if let Some(wait_ms) = query.wait_ms {
         let limit = MAX_WAIT.min(Duration::from_millis(wait_ms));
-        core.value(|reply| RepairCommand::Change(repair, query.since, limit, reply)).await?;
+        core.late_value(|reply| RepairCommand::Change(repair, query.since, limit, reply)).await?;
     }
     let page = ItemPage { after: query.items_after.map(StripeId), limit: query.items.unwrap_or(usize::MAX) };
     match caller.role {
@@ -177,15 +181,17 @@ async fn repair_state(asked: Asked<GetRepair>) -> Answer<RepairView> {
 }
 
 async fn catalog_copy(asked: Asked<GetCatalog>) -> Result<Response, ApiError> {
-    let copy = asked.core.value(CatalogCommand::Snapshot).await?;
+    let copy = asked.core.late_value(CatalogCommand::Snapshot).await?;
     let file = tokio::task::spawn_blocking(move || copy.file()).await;
     let file = file.expect("copying a catalog does not panic").map_err(ApiError::Copy)?;
-    let bytes = axum::body::Body::from_stream(ReaderStream::new(tokio::fs::File::from_std(file)));
-    Ok(([("content-type", "application/octet-stream")], bytes).into_response())
+    // The stream has only a small piece of the file in memory.
+    let bytes = Body::from_stream(ReaderStream::new(tokio::fs::File::from_std(file)));
+    Ok((Extension(Charged), [("content-type", "application/octet-stream")], bytes).into_response())
 }
 
 async fn openapi_document(_: Asked<GetOpenApi>) -> Result<Response, ApiError> {
-    Ok(([("content-type", "application/json")], openapi()).into_response())
+    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| openapi().into());
+    Ok(([("content-type", "application/json")], DOCUMENT.clone()).into_response())
 }
 
 // ---- serving ----
@@ -208,7 +214,9 @@ impl ApiServer {
             .with_state(core.clone())
             .merge(metrics::router(core.clone(), self.load))
             .fallback(async |request: Request| no_such_path(&request))
-            .layer(middleware::from_fn_with_state(members, rights::authorize));
+            .layer(middleware::from_fn_with_state(members, rights::authorize))
+            .layer(middleware::from_fn_with_state(core.clone(), charging::charge_rest))
+            .layer(middleware::from_fn_with_state(RequestMemory::default(), request_memory::charge));
         tokio::join!(serving::serve(self.listener, self.door, router), feed.look(core));
     }
 }

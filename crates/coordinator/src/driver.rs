@@ -88,9 +88,16 @@ impl Driver {
             Incoming::Said { connection, message, room: _room } => {
                 self.handle(Event::Said { connection, message });
             }
-            Incoming::Asked { request, command, to } => {
+            Incoming::Asked { request, command, to, turn, .. } => {
                 self.asked.insert(request, to);
                 self.handle(Event::Asked(command));
+                // The control plane limits the changes that wait for the storage. Meanwhile, the member can make changes
+                // that need no storage.
+                if let Some(turn) = turn
+                    && self.asked.contains_key(&request)
+                {
+                    turn.end();
+                }
             }
             Incoming::Stored { events, answers } => {
                 self.storage.is_idle();

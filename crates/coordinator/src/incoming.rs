@@ -10,6 +10,7 @@ use repair::wire::control::{FromNode, ToNode};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::inbox::Room;
+use crate::shares::Turn;
 use control::{Answer, Command, ConnectionId, Event, RequestId};
 
 /// The maximum number of queued messages per connection; a connection that exceeds it is closed.
@@ -27,14 +28,29 @@ pub(crate) enum Incoming {
     Joined { connection: ConnectionId, role: Role, hello: Box<FromNode>, outbox: Outbox, room: Room },
     /// A message from a registered peer, with its share of the memory for messages.
     Said { connection: ConnectionId, message: Box<FromNode>, room: Room },
-    /// A request from the API, with the channel for the answer.
-    Asked { request: RequestId, command: Box<Command>, to: oneshot::Sender<Answer> },
+    /// A request from the API, with the channel for the answer. A read is dropped if its caller has left. The
+    /// `turn` of a change ends when the change begins to wait for the storage.
+    Asked {
+        request: RequestId,
+        command: Box<Command>,
+        to: oneshot::Sender<Answer>,
+        is_read: bool,
+        turn: Option<Turn>,
+    },
     /// The storage has carried out the last batch.
     Stored { events: Vec<Event>, answers: Vec<Answer> },
     /// Any other event.
     Event(Event),
     /// The coordinator must stop.
     Stop,
+}
+
+impl Incoming {
+    /// Whether this is a read whose caller has left. The caller's turn ended then, so a member could queue any number of
+    /// them.
+    fn is_abandoned(&self) -> bool {
+        matches!(self, Self::Asked { to, is_read: true, .. } if to.is_closed())
+    }
 }
 
 /// The number of events that may wait for the control plane; then their senders wait.
@@ -109,14 +125,20 @@ impl Events {
 impl EventQueue {
     /// Returns the next event; `None` after the last sender was dropped.
     pub(crate) async fn recv(&mut self) -> Option<Incoming> {
-        let (sent, incoming) = self.queue.recv().await?;
-        self.wait_seconds.observe(sent.elapsed().as_secs_f64());
-        Some(incoming)
+        loop {
+            let (sent, incoming) = self.queue.recv().await?;
+            self.wait_seconds.observe(sent.elapsed().as_secs_f64());
+            if !incoming.is_abandoned() {
+                return Some(incoming);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use control::{ClusterCommand, Reply};
+
     use super::*;
 
     /// The API, the listener for metrics and the store ask with clones of one queue.
@@ -126,5 +148,24 @@ mod tests {
         let other = events.clone();
         let numbers = [&events, &other, &events].map(Events::next_request);
         assert_eq!(numbers, [0, 1, 2].map(RequestId));
+    }
+
+    #[tokio::test]
+    async fn only_reads_are_dropped_when_their_callers_leave() {
+        let (events, mut queue) = event_queue();
+        let mut callers = Vec::new();
+        for (number, is_read, stays) in [(0, true, false), (1, false, false), (2, true, true)] {
+            let (to, answer) = oneshot::channel();
+            callers.extend(stays.then_some(answer));
+            let request = RequestId(number);
+            let command = Box::new(ClusterCommand::Status(Reply::to(request)).into());
+            events.send(Incoming::Asked { request, command, to, is_read, turn: None }).await.unwrap();
+        }
+        for expected in [1, 2] {
+            let next = queue.recv().await;
+            let Some(Incoming::Asked { request, .. }) = next else { panic!("{next:?}") };
+            assert_eq!(request, RequestId(expected));
+        }
+        assert_eq!(events.waiting(), 0);
     }
 }

@@ -7,18 +7,18 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use control::{ClusterCommand, DURATION_BOUNDS, Durations, FileWorks, HelperMetrics, Metrics};
 use prometheus_client::metrics::histogram::Histogram;
-use serving::{CONTENT_TYPE, Figures, Writer, text};
+use serving::{CONTENT_TYPE, Caller, Figures, Writer, text};
 use store_api::FileBacklog;
 use tokio::net::TcpListener;
 use views::{ConditionCode, FileWorkKind, RepairState, Severity};
 
-use crate::api::asking::{ApiError, Asking};
+use crate::api::asking::{ApiError, Asking, Kind};
 use crate::incoming::Events;
 
 /// The paths of this module.
@@ -51,11 +51,19 @@ pub(crate) async fn serve_plain(listener: TcpListener, load: Load) {
     serving::serve_plain(listener, router(Asking::new(load.events.clone()), load)).await;
 }
 
-async fn metrics(State((core, load)): State<(Asking, Load)>) -> Response {
-    match within(SCRAPE_LIMIT, core.value(ClusterCommand::Metrics)).await {
+async fn metrics(
+    State((core, load)): State<(Asking, Load)>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+) -> Response {
+    match within(SCRAPE_LIMIT, figures(&core, &caller)).await {
         Ok(metrics) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text(All(metrics, load))).into_response(),
         Err(why) => unavailable(&why),
     }
+}
+
+/// Asks for all figures, when it is the caller's turn.
+async fn figures(core: &Asking, caller: &Caller) -> Result<Metrics, ApiError> {
+    core.in_turn(caller, Kind::Read).await?.value(ClusterCommand::Metrics).await
 }
 
 /// Waits for an answer of the control plane. The error is text for an operator.
@@ -75,8 +83,11 @@ async fn health(State((core, _)): State<(Asking, Load)>) -> Response {
 }
 
 /// Whether the coordinator can carry out changes and repairs.
-async fn readiness(State((core, _)): State<(Asking, Load)>) -> Response {
-    let metrics = match within(HEALTH_LIMIT, core.value(ClusterCommand::Metrics)).await {
+async fn readiness(
+    State((core, _)): State<(Asking, Load)>,
+    ConnectInfo(caller): ConnectInfo<Caller>,
+) -> Response {
+    let metrics = match within(HEALTH_LIMIT, figures(&core, &caller)).await {
         Ok(metrics) => metrics,
         Err(why) => return unavailable(&why),
     };

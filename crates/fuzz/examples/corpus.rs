@@ -134,6 +134,7 @@ fn from_node() -> Vec<FromNode> {
         pacing: Some(Pacing::Serial),
         verify: false,
         pretend_lost: vec![BlockIndex(1)],
+        expected: Vec::new(),
     };
     let put = ClientRequest::PutStripe { put: 4, position: 1 };
     vec![
@@ -387,6 +388,7 @@ fn repair() -> views::RepairView {
             bound_ms: Some(500),
         }),
         reasons: Vec::new(),
+        unknown: Vec::new(),
         version: 0,
         items: Vec::new(),
     }
@@ -452,8 +454,7 @@ fn hdfs() -> Result<()> {
     let held =
         "p 16390 %2Fa%2F.snapshot%2Fs1%2Fb\ng 16390 0 -9223372036854775792 1001 9 RS-6-3-1024k open 0:0\n";
     answers.add(format!("{node}a 900 12\n{held}s 1 2 1\nx %2Fc+d no permission\n"))?;
-    let file =
-        "D %2Fa 1700000000000 16392\nF 16393 %2Fa%2Fb 1500 1024 3 1700000000001 replicated closed =ada\n";
+    let file = "D %2Fa 1700000000000 16392 =ada\nF 16393 %2Fa%2Fb 1500 1024 3 1700000000001 replicated closed =ada\n";
     answers.add(format!("{node}S %2Fc\n{file}B 1073741825 1001 1024 0\nB 1073741826 1001 476 -\n"))?;
     answers.add(
         "X %2Fa user.mend.raid =never\nX %2Fa user.mend.other =\n\

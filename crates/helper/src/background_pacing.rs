@@ -22,6 +22,7 @@ use repair::{Class, Meter};
 use tokio::time::Instant;
 
 use self::controller::{Controller, Step};
+use self::disk_batches::Batches;
 pub(crate) use self::disk_batches::DiskBatches;
 use self::path_delay::LeastRoundTrips;
 pub(crate) use self::path_delay::{PathSample, PathWatch};
@@ -65,8 +66,8 @@ struct Shared {
     /// The same for all transfers.
     all_bytes: [AtomicU64; 2],
     state: Mutex<State>,
-    /// The number of batches of background reads that run on the disks.
-    batches: Mutex<usize>,
+    /// The batches of background reads that run on the disks.
+    batches: Mutex<Batches>,
     batch_ended: Condvar,
     /// Counts the time for which background transfers are held back.
     traffic: Traffic,

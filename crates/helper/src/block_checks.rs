@@ -1,9 +1,10 @@
 //! Checks that an opened block is the one that the catalog records, and computes fingerprints of blocks.
 //! Fingerprints of large blocks are computed on low-priority threads.
 
+use std::io;
 use std::sync::Arc;
 
-use repair::{Fingerprint, FingerprintErrand, LocalBlock, Report};
+use repair::{BlockId, Fingerprint, FingerprintErrand, LocalBlock, Report};
 use store_api::{BlockError, BlockReader, Blocks, Gate};
 
 use crate::disk::SharedDelivery;
@@ -56,7 +57,8 @@ async fn fingerprint(
 }
 
 /// Compares an opened block with the catalog's record before any byte is served. The block's own checksums
-/// cannot detect that the opened files belong to another block, or to an older version of this block.
+/// cannot detect that the opened files belong to another block, or to an older version of this block. If a
+/// digest is recorded, but the store has no checksums that would show wrong bytes, the block is not served.
 pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Result<(), BlockError> {
     let detail = match (asked.digest, reader.digest()) {
         (Some(recorded), Some(found)) if found != recorded || reader.bytes() != asked.bytes => format!(
@@ -64,14 +66,21 @@ pub(crate) fn check_identity(reader: &dyn BlockReader, asked: &LocalBlock) -> Re
             reader.bytes(),
             asked.bytes
         ),
-        // If either digest is missing, only the lengths can be compared. A shorter block must be refused,
-        // because it would be padded with zeros.
+        // A shorter block must be refused also without digests, because it would be padded with zeros.
         _ if reader.bytes() != asked.bytes => {
             format!("it has {} bytes, but {} are recorded", reader.bytes(), asked.bytes)
         }
+        (Some(_), None) => return Err(without_checksums(&asked.id)),
         _ => return Ok(()),
     };
     Err(BlockError::Other { block: asked.id.clone(), detail })
+}
+
+/// Returns the error for a block with a recorded digest, but without checksums. That proves nothing about the
+/// block.
+fn without_checksums(block: &BlockId) -> BlockError {
+    let text = "its helper has no checksums for this block at the moment, so wrong bytes would not be found";
+    BlockError::Io { path: block.0.clone(), source: io::Error::new(io::ErrorKind::Unsupported, text) }
 }
 
 fn fingerprints(
@@ -89,7 +98,7 @@ fn fingerprints(
 #[cfg(test)]
 mod tests {
     use codes::BlockIndex;
-    use repair::{BlockId, Caps, Chunking, Class, Digest};
+    use repair::{BlockProblem, Caps, Chunking, Class, Digest};
 
     use super::*;
     use crate::gate::Interest;
@@ -116,17 +125,27 @@ mod tests {
         }
     }
 
+    fn asked(digest: Option<Digest>) -> LocalBlock {
+        LocalBlock { index: BlockIndex(0), id: BlockId("b".into()), bytes: 100, digest }
+    }
+
     #[test]
     fn a_block_of_another_length_is_refused_with_and_without_digests() {
         let digest = Some(Digest::of_u32("crc32c", 1));
         for (recorded, found) in [(None, None), (None, digest), (digest, None), (digest, digest)] {
-            let asked =
-                LocalBlock { index: BlockIndex(0), id: BlockId("b".into()), bytes: 100, digest: recorded };
-            for (bytes, is_it) in [(99, false), (100, true), (101, false)] {
-                let checked = check_identity(&Found { bytes, digest: found }, &asked);
+            for (bytes, is_it) in [(99, false), (100, recorded.is_none() || found.is_some()), (101, false)] {
+                let checked = check_identity(&Found { bytes, digest: found }, &asked(recorded));
                 assert_eq!(checked.is_ok(), is_it, "{bytes} bytes, {recorded:?} recorded, {found:?} found");
             }
         }
+    }
+
+    #[test]
+    fn a_block_with_a_recorded_digest_is_not_read_without_checksums() {
+        let recorded = asked(Some(Digest::of_u32("ecsum", 1)));
+        let error = check_identity(&Found { bytes: 100, digest: None }, &recorded).unwrap_err();
+        // Nothing is known against the block.
+        assert!(matches!(block_problem(&error), BlockProblem::Unavailable(_)), "{error}");
     }
 
     #[tokio::test]

@@ -189,7 +189,8 @@ impl Daemon {
     ///
     /// After a transient problem (an unreachable or silent coordinator, a certificate that has expired or is
     /// not valid yet, or blocks that cannot be listed at the moment) the helper retries indefinitely, and logs each problem once. When
-    /// the coordinator is lost, all jobs are dropped together with everything they have not committed.
+    /// the coordinator is lost, or the returned future is dropped, all jobs are dropped together with everything they
+    /// have not committed.
     ///
     /// # Errors
     /// [`DaemonError`].
@@ -238,6 +239,7 @@ impl Daemon {
             .within(self.options.limits)
             .paced_by(self.pacing.clone())
             .remembering(self.recent.clone());
+        let _jobs = engine.forget_on_drop();
         let _registered = self.options.activity.registered(&engine);
         let (blocks, write_checks) = (self.options.blocks.clone(), self.write_checks.clone());
         let recent = self.recent.clone();
@@ -269,7 +271,6 @@ impl Daemon {
             false if is_renewed => tracing::info!("registering again with the renewed certificate"),
             false => tracing::warn!("lost the connection to the coordinator; dropping its jobs"),
         }
-        engine.forget_all();
         Ok(())
     }
 
@@ -377,18 +378,27 @@ impl Drop for AbortOnDrop {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use cluster::InitOptions;
-    use repair::{BlockId, Digest, LocalBlock, Sink};
+    use repair::{Assignment, BlockId, Class, Digest, LocalBlock, NodeId, Sink};
     use store_api::{BlockReader, Delivery, Gate, Sinks, Sources};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::server::TlsStream;
 
     use super::*;
+    use crate::job::tests::assignment;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
 
     /// A store with a folder that answers and one whose disk hangs.
     struct HalfSilent;
 
     impl Sources for HalfSilent {
-        fn open(&self, _: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
-            unreachable!("no block is read")
+        fn open(&self, block: &LocalBlock) -> Result<Arc<dyn BlockReader>, BlockError> {
+            Err(BlockError::Missing { block: block.id.clone(), path: "/d1".to_owned() })
         }
     }
 
@@ -425,14 +435,68 @@ mod tests {
         }
     }
 
+    /// Creates a cluster in `folder`. Returns it with the options of its only helper.
+    fn options(folder: &Path, blocks: Arc<dyn Blocks>) -> (Cluster, DaemonOptions) {
+        let options = InitOptions { helpers: 1, first_helper_port: 0, ..InitOptions::default() };
+        let cluster = Cluster::init(&folder.join("cluster"), &options).unwrap();
+        let helper = &cluster.config().helpers[0];
+        let identity = cluster.identity(&Role::Helper(helper.name.clone())).unwrap();
+        let options = DaemonOptions::new(&cluster, helper, identity, blocks);
+        (cluster, options)
+    }
+
+    /// Imitates a coordinator that registers a helper and assigns it a job. Returns the connection once the
+    /// helper has reported on the job.
+    async fn assign(listener: &TcpListener, identity: &Identity, job: Assignment) -> TlsStream<TcpStream> {
+        let (socket, _) = listener.accept().await.unwrap();
+        let mut stream = TlsAcceptor::from(identity.server_config()).accept(socket).await.unwrap();
+        while !matches!(next(&mut stream).await, FromNode::RegisterHelper { .. }) {}
+        for message in [ToNode::Registered { node: NodeId(1) }, ToNode::Assign(Box::new(job))] {
+            stream.write_all(&control::encode(&message)).await.unwrap();
+        }
+        stream.flush().await.unwrap();
+        while !matches!(next(&mut stream).await, FromNode::Report { .. }) {}
+        stream
+    }
+
+    /// Receives a helper's next message.
+    async fn next(stream: &mut TlsStream<TcpStream>) -> FromNode {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).await.unwrap();
+        let mut message = vec![0; control::decode_length(length).unwrap()];
+        stream.read_exact(&mut message).await.unwrap();
+        control::decode(&message).unwrap()
+    }
+
+    /// The folders of a store stay locked while anything uses the store, so the next daemon could not open them.
+    #[tokio::test]
+    async fn a_daemon_that_is_dropped_leaves_no_job_that_uses_the_store() {
+        let scratch = tempfile::tempdir().unwrap();
+        let blocks: Arc<dyn Blocks> = Arc::new(HalfSilent);
+        let (cluster, mut options) = options(scratch.path(), blocks.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        options.coordinator = address.into();
+        let identity = cluster.identity(&Role::Coordinator).unwrap();
+        // A part of a read lasts until the coordinator has it forgotten, even if the read cannot begin.
+        let read = Assignment { class: Class::Read, ..assignment(address.to_string()) };
+        let daemon = Daemon::bind(options).await.unwrap();
+        let _connection = tokio::select! {
+            ended = daemon.run(|| ()) => panic!("{ended:?}"),
+            connection = assign(&listener, &identity, read) => connection,
+        };
+        let unused = async {
+            while Arc::strong_count(&blocks) > 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, unused).await.expect("a job still uses the store");
+    }
+
     #[tokio::test]
     async fn a_helper_registers_although_a_disk_hangs_and_names_it() {
         let scratch = tempfile::tempdir().unwrap();
-        let options = InitOptions { helpers: 1, first_helper_port: 0, ..InitOptions::default() };
-        let cluster = Cluster::init(&scratch.path().join("cluster"), &options).unwrap();
-        let helper = &cluster.config().helpers[0];
-        let identity = cluster.identity(&Role::Helper(helper.name.clone())).unwrap();
-        let options = DaemonOptions::new(&cluster, helper, identity, Arc::new(HalfSilent));
+        let (_cluster, options) = options(scratch.path(), Arc::new(HalfSilent));
         let daemon = Daemon::bind(options).await.unwrap();
         let (messages, silent) = daemon.hello().await.unwrap();
         let [FromNode::RegisterHelper { blocks, incomplete, .. }] = &messages[..] else {

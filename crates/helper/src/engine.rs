@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -132,9 +132,11 @@ impl Engine {
         self.node.jobs.lock().expect("never poisoned").len() as u32
     }
 
-    /// Drops all jobs and everything they did not commit, after the loss of the coordinator.
-    pub fn forget_all(&self) {
-        self.node.jobs.lock().expect("never poisoned").clear();
+    /// Returns a value that, when it is dropped, drops all jobs and everything they did not commit. The caller
+    /// holds it for as long as it passes on the coordinator's messages. Without messages, many jobs would
+    /// never end, and would keep the store open.
+    pub fn forget_on_drop(&self) -> ForgetOnDrop {
+        ForgetOnDrop(self.clone())
     }
 
     /// Starts the task of a job that moves about `bytes` bytes on this node.
@@ -143,6 +145,16 @@ impl Engine {
         let node = self.node.clone();
         self.workers.spawn(bytes, async move { JobTask::new(job, node).run(messages).await });
         sender
+    }
+}
+
+/// Drops all jobs of an engine when it is dropped; see [`Engine::forget_on_drop`].
+#[must_use = "dropping it drops the jobs"]
+pub struct ForgetOnDrop(Engine);
+
+impl Drop for ForgetOnDrop {
+    fn drop(&mut self) {
+        self.0.node.jobs.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 

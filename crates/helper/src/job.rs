@@ -283,7 +283,7 @@ impl JobTask {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::Receiver;
 
@@ -339,7 +339,7 @@ mod tests {
     }
 
     /// An assignment of a repair that opens a block and dials `address`.
-    fn assignment(address: String) -> Assignment {
+    pub(crate) fn assignment(address: String) -> Assignment {
         Assignment {
             job: JobId(1),
             epoch: Epoch(1),

@@ -47,10 +47,11 @@ mod write_checks;
 
 pub use activity::Activity;
 pub use daemon::{Daemon, DaemonError, DaemonOptions};
-pub use engine::Engine;
+pub use engine::{Engine, ForgetOnDrop};
 pub use local::{Ends, Local, Requests};
 pub use outbox::{MAX_WAITING, Outgoing, Reports, Unsent, outbox};
 pub use rendezvous::Rendezvous;
+pub use renewal::load_renewed;
 pub use session::{CONNECT_LIMIT, ConnectError, Incoming, Session};
 pub use traffic::{Moved, Purpose, Traffic};
 pub use workers::Workers;

@@ -380,6 +380,7 @@ mod tests {
             pacing: None,
             verify: false,
             pretend_lost: Vec::new(),
+            expected: Vec::new(),
         }
     }
 

@@ -1,17 +1,20 @@
 //! Answers the coordinator's requests outside jobs: pings, and requests about the node's blocks. A failed
-//! request is answered with an error, except a request to describe all blocks, which gets no answer if it
-//! fails.
+//! request is answered with an error, except a request to describe all blocks: an answer that must omit blocks,
+//! because the machine or the whole disk fails, never gets its last message.
+
+mod descriptions;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use repair::wire::control::{self, BlockHeat, Description, FromNode, StoreProblem, ToNode};
+use repair::wire::control::{self, BlockHeat, Description, FromNode, HeldBlock, StoreProblem, ToNode};
 use repair::{BlockId, BlockProblem, Class, Digest, Meter};
-use store_api::{BlockError, Blocks};
+use store_api::{BlockError, BlockList, Blocks};
 use tokio::sync::Semaphore;
 
+use self::descriptions::Descriptions;
 use crate::engine::{Engine, aside};
 use crate::error_reports::{MEDIUM, block_problem, is_of_the_helper};
 use crate::gate::{DiskGate, Interest};
@@ -35,8 +38,8 @@ const DESCRIBE_ATTEMPTS: u32 = 64;
 /// A verification without progress for this long is given up, because the disk may hang.
 const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// The interval of progress reports while a cap throttles a scrub; the coordinator times out after two
-/// minutes.
+/// The interval of progress reports while a cap throttles a scrub, or while descriptions are slow; the
+/// coordinator times out after two minutes.
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
 /// Answers the requests that belong to no job.
@@ -45,6 +48,7 @@ pub(crate) struct Queries {
     reports: Reports,
     engine: Engine,
     verifies: Arc<Semaphore>,
+    descriptions: Descriptions,
     /// Keeps the reads of scrubs running. Dropped together with the connection, which ends these reads.
     interest: Interest,
     /// Whether a ping is being answered.
@@ -82,6 +86,7 @@ impl Queries {
             reports,
             engine,
             verifies,
+            descriptions: Descriptions::default(),
             interest: Interest::default(),
             answering: Arc::default(),
             port_rates,
@@ -104,7 +109,9 @@ impl Queries {
             ToNode::Remove { block } => self.remove(block),
             ToNode::List { ask } => self.list(ask),
             ToNode::Verify { ask, block, digest } => self.verify(ask, block, digest),
-            ToNode::Describe { ask } => self.describe(ask),
+            ToNode::Describe { ask } => {
+                self.descriptions.begin(ask, self.blocks.clone(), self.reports.clone());
+            }
             other => tracing::warn!(?other, "ignoring a message that is not for helpers"),
         }
     }
@@ -208,46 +215,6 @@ impl Queries {
             let part = |(at, blocks)| FromNode::Listed { ask, blocks, more: at < last };
             let mut parts = held.into_iter().enumerate().map(part);
             let _ = parts.try_for_each(|part| reports.send_part(part)); // A new coordinator asks again.
-        });
-    }
-
-    /// Describes all blocks held, in several messages.
-    fn describe(&self, ask: u64) {
-        let (blocks, reports) = (self.blocks.clone(), self.reports.clone());
-        tokio::task::spawn_blocking(move || {
-            let Ok(held) =
-                blocks.list().inspect_err(|error| tracing::error!(%error, "cannot list the blocks"))
-            else {
-                return; // No answer: an empty list would mean that the node holds no blocks.
-            };
-            let mut held = held.into_iter().peekable();
-            let mut errors = DescribeErrors::default();
-            loop {
-                let mut described = Vec::new();
-                for block in held.by_ref().take(control::DESCRIBED_AT_ONCE) {
-                    match described_patiently(&*blocks, &block.id, &mut errors) {
-                        Ok(description) => described.push(description),
-                        // No last message: the omitted blocks would count as missing.
-                        Err(error) if is_of_machine(&error) => {
-                            return tracing::error!(%error, "cannot read the descriptions of the blocks");
-                        }
-                        Err(error) if is_medium(&error) && errors.are_of_the_disk(&*blocks) => {
-                            return tracing::error!(
-                                %error,
-                                "cannot describe the blocks, because the disk seems to fail; check the disk"
-                            );
-                        }
-                        Err(error) => tracing::warn!(
-                            %error,
-                            "omitting a block without a readable description"
-                        ),
-                    }
-                }
-                let (blocks, last) = (described, held.peek().is_none());
-                if reports.send_part(FromNode::Described { ask, blocks, last }).is_err() || last {
-                    return; // A new coordinator asks again.
-                }
-            }
         });
     }
 
@@ -358,6 +325,8 @@ struct DescribeErrors {
     repeated: u32,
     /// The blocks whose medium failed in the last attempt.
     unreadable: u32,
+    /// Whether blocks are omitted that may be intact, because the machine or the whole disk fails.
+    is_incomplete: bool,
 }
 
 impl DescribeErrors {
@@ -372,6 +341,41 @@ impl DescribeErrors {
         let is_broken = || blocks.check_writable().is_err_and(|error| !is_full(&error));
         !self.may_repeat() || (self.unreadable > 1 && is_broken())
     }
+}
+
+/// Returns the blocks to describe.
+fn listed(blocks: &dyn Blocks, errors: &mut DescribeErrors) -> Vec<HeldBlock> {
+    match blocks.list_answering() {
+        Ok(BlockList { held, silent }) => {
+            errors.is_incomplete = !silent.is_empty();
+            held
+        }
+        Err(error) => {
+            tracing::error!(%error, "cannot list the blocks");
+            errors.is_incomplete = true;
+            Vec::new()
+        }
+    }
+}
+
+/// Describes a block; returns `None` if it must be omitted.
+fn described(blocks: &dyn Blocks, block: &BlockId, errors: &mut DescribeErrors) -> Option<Description> {
+    let error = match described_patiently(blocks, block, errors) {
+        Ok(description) => return Some(description),
+        Err(error) => error,
+    };
+    if errors.is_incomplete {
+        return None; // The log says so already, and all further blocks may fail.
+    }
+    errors.is_incomplete = is_of_machine(&error) || (is_medium(&error) && errors.are_of_the_disk(blocks));
+    match errors.is_incomplete {
+        true => tracing::error!(
+            %error,
+            "cannot describe all blocks, because the machine or the whole disk seems to fail; check both"
+        ),
+        false => tracing::warn!(%error, "omitting a block without a readable description"),
+    }
+    None
 }
 
 /// Describes a block. Repeats the attempt after errors that may be transient, as long as `errors` permit it: a

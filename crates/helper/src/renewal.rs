@@ -55,10 +55,12 @@ impl Reconnection {
 /// there was one.
 pub(crate) async fn refresh_aside(identity: &Identity) -> bool {
     let identity = identity.clone();
-    blocking(move || refresh(&identity)).await
+    blocking(move || load_renewed(&identity)).await
 }
 
-fn refresh(identity: &Identity) -> bool {
+/// Loads a renewed certificate; returns whether there was one. If its files cannot be used, or are being
+/// replaced, the former one stays in use.
+pub fn load_renewed(identity: &Identity) -> bool {
     match identity.refresh() {
         Ok(true) => {
             tracing::info!("loaded a new certificate");

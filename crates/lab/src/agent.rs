@@ -376,6 +376,7 @@ async fn read(client: &Client, order: &ReadInstruction, rooms: Vec<Arc<Room>>) -
         scheme: order.scheme,
         slice_bytes: order.slice_bytes,
         pacing: order.pacing,
+        expected: Vec::new(),
     };
     let came = Arc::new(Mutex::new(None));
     let sinks = Arc::new(Rooms { rooms, came: came.clone() });

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use repair::{JobId, Resource};
 
-use super::item::{Counters, Item, ItemId, ItemPhase, NewItem, RepairSpec};
+use super::item::{Counters, Item, ItemId, ItemPhase, NewItem, RepairSpec, Stopping};
 use super::nodes::{Booking, NodeNo, NodeTable};
 use super::queue::Key;
 use super::{RepairId, RepairState};
@@ -118,7 +118,7 @@ impl Backlog {
             rounds: 0,
             not_before: None,
             lack: None,
-            stopping: false,
+            stopping: Stopping::No,
             due: None,
             late: 0,
             slow: BTreeSet::new(),
@@ -341,13 +341,13 @@ impl Backlog {
             self.forget_due(no);
             let item = self.item_mut(no);
             let ItemPhase::Running(job, booking) = &item.phase else { continue };
-            if item.stopping || item.late >= attempts || booking.has_delivered() {
+            if item.stopping != Stopping::No || item.late >= attempts || booking.has_delivered() {
                 continue;
             }
             let job = *job;
             item.slow.extend(booking.nodes());
             item.late += 1;
-            item.stopping = true;
+            item.stop(Stopping::Requeue);
             return Some(job);
         }
         None

@@ -277,7 +277,8 @@ impl Proposal {
 pub enum Action {
     /// An item can start.
     Propose(Proposal),
-    /// Cancel a job, then report its end with [`handle_cancelled`](super::Scheduler::handle_cancelled).
+    /// Cancel a job, then report its end: with [`handle_cancelled`](super::Scheduler::handle_cancelled), or with
+    /// [`handle_done`](super::Scheduler::handle_done) if the job published its blocks all the same.
     CancelJob {
         /// The job.
         job: JobId,
@@ -324,6 +325,17 @@ pub(super) enum ItemPhase {
     Ended(End),
 }
 
+/// Whether the job of an item is being cancelled, and what then becomes of the item. A later variant takes precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stopping {
+    /// The job is not being cancelled.
+    No,
+    /// The item returns to the queue.
+    Requeue,
+    /// The item ends as cancelled.
+    End,
+}
+
 #[derive(Debug)]
 pub(super) struct Item {
     pub repair: RepairId,
@@ -338,8 +350,7 @@ pub(super) struct Item {
     pub not_before: Option<Duration>,
     /// The resource that had no room for the item's last plan.
     pub lack: Option<Lack>,
-    /// Whether the item's job is being cancelled so that the item goes back to the queue.
-    pub stopping: bool,
+    pub stopping: Stopping,
     /// Deadline of the item's job.
     pub due: Option<Duration>,
     /// Number of the item's jobs that were late.
@@ -361,6 +372,11 @@ impl ItemPhase {
 }
 
 impl Item {
+    /// Notes that the item's job is being cancelled.
+    pub fn stop(&mut self, stopping: Stopping) {
+        self.stopping = self.stopping.max(stopping);
+    }
+
     /// Whether the item waits for its start.
     pub fn waits(&self) -> bool {
         !matches!(self.phase, ItemPhase::Proposed | ItemPhase::Running(..) | ItemPhase::Ended(_))

@@ -85,7 +85,7 @@ pub use redundancy::Redundancy;
 
 use backlog::Backlog;
 use budget::BLOCKS_AHEAD;
-use item::ItemPhase;
+use item::{ItemPhase, Stopping};
 use nodes::NodeTable;
 use placement::Placer;
 use queue::Class;
@@ -336,13 +336,13 @@ impl Scheduler {
         }
     }
 
-    /// Ends an item, or requests that its job is cancelled first. If the job is being cancelled for another reason, the
-    /// item ends instead of returning to the queue.
+    /// Ends an item, or requests that its job is cancelled first. The item ends then, instead of returning to the queue,
+    /// also if the job is being cancelled for another reason.
     fn call_off(&mut self, no: u32) {
         match self.backlog.item(no).phase {
             ItemPhase::Ended(_) => {}
             ItemPhase::Running(job, _) => {
-                self.backlog.item_mut(no).stopping = false;
+                self.backlog.item_mut(no).stop(Stopping::End);
                 self.actions.push_back(Action::CancelJob { job });
             }
             _ => self.move_to(no, ItemPhase::Ended(End::Cancelled)),
@@ -607,7 +607,7 @@ impl Scheduler {
         let mut others = self.view(item.0).stripe.items.iter().filter(|&&no| no != item.0);
         let waits = others.any(|&no| !self.backlog.repair_of(no).paused);
         if waits {
-            self.backlog.item_mut(item.0).stopping = true;
+            self.backlog.item_mut(item.0).stop(Stopping::Requeue);
         }
         waits
     }
@@ -615,7 +615,7 @@ impl Scheduler {
     /// Lets an item return to the queue when its job, which the driver cancels, has ended.
     pub fn recall(&mut self, item: ItemId) {
         if self.backlog.booking(item.0).is_some() {
-            self.backlog.item_mut(item.0).stopping = true;
+            self.backlog.item_mut(item.0).stop(Stopping::Requeue);
         }
     }
 
@@ -646,22 +646,28 @@ impl Scheduler {
     pub fn handle_done(&mut self, item: ItemId, now: Duration) {
         self.now = self.now.max(now);
         let of = self.backlog.item_mut(item.0);
-        of.stopping = false;
         of.rounds += 1;
         of.failures = 0;
-        let rounds = of.rounds;
+        let (rounds, stopping) = (of.rounds, std::mem::replace(&mut of.stopping, Stopping::No));
         self.requeue(item.0);
-        if rounds >= self.limits.rounds && !matches!(self.backlog.item(item.0).phase, ItemPhase::Ended(_)) {
-            self.move_to(item.0, ItemPhase::Ended(End::LostAgain));
+        let end = match stopping {
+            Stopping::End => End::Cancelled,
+            _ if rounds >= self.limits.rounds => End::LostAgain,
+            _ => return,
+        };
+        if self.backlog.is_open(item.0) {
+            self.move_to(item.0, ItemPhase::Ended(end));
         }
     }
 
-    /// Records that an item's job failed.
+    /// Records that an item's job failed. A job that was being cancelled counts as cancelled.
     pub fn handle_failed(&mut self, item: ItemId, failure: Failure, now: Duration) {
         self.now = self.now.max(now);
+        if self.backlog.item(item.0).stopping != Stopping::No {
+            return self.handle_cancelled(item);
+        }
         let limits = (self.limits.attempts, self.limits.back_off);
         let of = self.backlog.item_mut(item.0);
-        of.stopping = false;
         of.failures += 1;
         let failures = of.failures;
         if failure == Failure::Permanent || failures >= limits.0 {
@@ -671,12 +677,15 @@ impl Scheduler {
         self.requeue(item.0);
     }
 
-    /// Records that an item's job was cancelled.
+    /// Records that an item's job was cancelled. The item returns to the queue if that was the purpose, and ends
+    /// otherwise.
     pub fn handle_cancelled(&mut self, item: ItemId) {
-        if std::mem::take(&mut self.backlog.item_mut(item.0).stopping) {
+        let of = self.backlog.item_mut(item.0);
+        if of.stopping == Stopping::Requeue {
+            of.stopping = Stopping::No;
             return self.requeue(item.0);
         }
-        if !matches!(self.backlog.item(item.0).phase, ItemPhase::Ended(_)) {
+        if self.backlog.is_open(item.0) {
             self.move_to(item.0, ItemPhase::Ended(End::Cancelled));
         }
     }

@@ -91,23 +91,23 @@ impl<'a> Placer<'a> {
     /// Chooses requestors for these blocks, without the blocks that no node may take.
     ///
     /// # Errors
-    /// The busy nodes that the blocks wait for. The list is empty if they wait for any node with room.
+    /// The nodes to which the blocks must go, if some of these nodes are busy. The list is empty if the blocks wait for
+    /// any node with room.
     pub fn choose(&self, blocks: &[BlockIndex]) -> Result<Vec<Wanted>, Vec<NodeNo>> {
         let (stay, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
             blocks.iter().partition(|&&block| self.home(block).is_some());
         let mut chosen: Vec<(BlockIndex, NodeNo)> = Vec::with_capacity(blocks.len());
         chosen.extend(stay.into_iter().filter_map(|block| Some((block, self.home(block)?))));
-        let homes = chosen.iter().map(|&(_, home)| home);
-        let busy: Vec<NodeNo> = homes.filter(|&home| !self.has_room(home)).collect();
-        if !busy.is_empty() {
-            return Err(busy);
+        if chosen.iter().any(|&(_, home)| !self.has_room(home)) {
+            return Err(self.certain(blocks));
         }
         let mut domains = self.domains();
         for block in moving {
             let taken = |node| chosen.iter().filter(|&&(_, other)| other == node).count();
             let Some((node, roomy)) = self.best(&domains, taken) else { break };
             if !roomy {
-                return Err(self.awaited(node));
+                let any_may_take = self.allowed.is_empty() && !self.policy.waits_for_requestor();
+                return Err(if any_may_take { Vec::new() } else { self.certain(blocks) });
             }
             domains.add(self.table.get(node));
             chosen.push((block, node));
@@ -117,12 +117,24 @@ impl<'a> Placer<'a> {
         Ok(chosen.into_iter().map(wanted).collect())
     }
 
-    /// Returns the nodes that a block waits for whose best node is busy; none if it waits for any node with room.
-    fn awaited(&self, best: NodeNo) -> Vec<NodeNo> {
-        match self.policy.waits_for_requestor() {
-            true => vec![best],
-            false => self.allowed.iter().filter_map(|&id| self.table.find(id)).collect(),
+    /// Returns the nodes to which these blocks must go: the old nodes of blocks that return to them, and the nodes to
+    /// which the policy or the repair restricts the others. Empty if any node may take the blocks.
+    pub fn certain(&self, blocks: &[BlockIndex]) -> Vec<NodeNo> {
+        let mut nodes: Vec<NodeNo> = blocks.iter().filter_map(|&block| self.home(block)).collect();
+        let moving = blocks.len() - nodes.len();
+        if !self.policy.waits_for_requestor() {
+            let allowed = self.allowed.iter().filter(|_| moving > 0);
+            nodes.extend(allowed.filter_map(|&id| self.table.find(id)));
+            return nodes;
         }
+        let mut domains = self.domains();
+        for _ in 0..moving {
+            let taken = |node| nodes.iter().filter(|&&other| other == node).count();
+            let Some((node, _)) = self.best(&domains, taken) else { break };
+            domains.add(self.table.get(node));
+            nodes.push(node);
+        }
+        nodes
     }
 
     /// Returns the old node of the block, if it can have the block again.
@@ -132,14 +144,14 @@ impl<'a> Placer<'a> {
     /// may take the block, or if it has a bad copy of the block and copies are replaced in place.
     fn home(&self, block: BlockIndex) -> Option<NodeNo> {
         let BlockState { node, copy } = self.stripe.blocks[usize::from(block.0)];
-        let home = node?;
+        let home = node.filter(|&home| self.may_take(self.table.get(home), Accepts::Own))?;
         let in_place = self.replaces_in_place && copy == CopyState::Bad;
         let others = self.survivors_on(home);
         let fits = match self.shares_nodes {
             true => others < self.share(),
             false => others == 0 || in_place || self.best(&Domains::default(), |_| 0).is_none(),
         };
-        (fits && self.may_take(self.table.get(home), Accepts::Own)).then_some(home)
+        fits.then_some(home)
     }
 
     /// Returns the best node for one more block of the stripe, and whether it has room now.

@@ -10,6 +10,9 @@
 //! - Any other item claims the nodes with its survivors. If every node that could store its blocks is busy, no
 //!   less urgent item starts at all. After [`Limits::look_ahead`] such items, the walk ends, because the nodes
 //!   are busy.
+//!
+//! An item whose sources are busy also claims the nodes to which its blocks must go. Otherwise others would take
+//! these nodes until the sources have room, and then the sources until the nodes have room, and so on.
 
 use std::collections::BTreeSet;
 
@@ -118,7 +121,7 @@ pub(super) enum Check {
     Ready(Kind, Vec<Wanted>),
     /// Too few of the item's survivors have room.
     NoHelpers,
-    /// Nodes that could take the item's blocks have no room: these nodes, or any node if the list is empty.
+    /// Too few nodes that could take the item's blocks have room: of these nodes, or of all if the list is empty.
     NoRequestors(Vec<NodeNo>),
 }
 
@@ -174,18 +177,17 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let of = self.view(key.item);
-            let nodes: Vec<NodeNo> = match self.check(&of, key.class) {
+            let (nodes, waits_at_nodes): (Vec<NodeNo>, bool) = match self.check(&of, key.class) {
                 Check::Ready(kind, wanted) => return Some(self.proposal(&of, key.class, kind, wanted)),
-                Check::NoHelpers => of.only_source().into_iter().collect(),
-                Check::NoRequestors(nodes) => {
-                    if nodes.is_empty() {
-                        closed = closed.or(Some(key.class));
-                    }
-                    nodes
+                Check::NoHelpers => (self.needed(&of, key.class), of.only_source().is_some()),
+                Check::NoRequestors(nodes) if nodes.is_empty() => {
+                    closed = closed.or(Some(key.class));
+                    (of.stripe.nodes().collect(), false)
                 }
+                Check::NoRequestors(nodes) => (nodes, true),
             };
-            let after = blocked.add(key, !nodes.is_empty(), limits);
-            self.claim(&of, nodes, key.class);
+            let after = blocked.add(key, waits_at_nodes, limits);
+            nodes.into_iter().for_each(|node| self.claims.add(node, key.class));
             next = backlog.next(Some(after));
         }
         None
@@ -195,12 +197,16 @@ impl<'a> Walk<'a> {
         ItemView::of(no, self.known.backlog, self.known.stripes, self.known.table)
     }
 
-    /// Claims the nodes that an item waits for: `nodes`, or those with its survivors if there are none.
-    fn claim(&mut self, of: &ItemView<'_>, nodes: Vec<NodeNo>, class: Class) {
-        match nodes.is_empty() {
-            true => of.stripe.nodes().for_each(|node| self.claims.add(node, class)),
-            false => nodes.into_iter().for_each(|node| self.claims.add(node, class)),
+    /// Returns the nodes that an item needs whose sources are busy: the sources, and the nodes to which its blocks must
+    /// go.
+    fn needed(&self, of: &ItemView<'_>, class: Class) -> Vec<NodeNo> {
+        let placer = Placer::of(of, self.known.limits, class, self.claims, &[]);
+        let mut nodes = placer.certain(&of.wanted());
+        match of.only_source() {
+            Some(source) => nodes.push(source),
+            None => nodes.extend(of.stripe.nodes()),
         }
+        nodes
     }
 
     fn check(&mut self, of: &ItemView<'_>, class: Class) -> Check {

@@ -1,7 +1,7 @@
 //! Moves items from one phase to another.
 
 use super::Scheduler;
-use super::item::{Action, BlockFacts, ItemId, ItemPhase};
+use super::item::{Action, BlockFacts, ItemId, ItemPhase, Stopping};
 use super::view::ItemView;
 
 impl Scheduler {
@@ -31,8 +31,8 @@ impl Scheduler {
         let of = self.view(no);
         let ItemPhase::Running(job, booking) = &of.item.phase else { return };
         let job = *job;
-        if !of.item.stopping && !booking.has_delivered() && of.wanted().is_empty() {
-            self.backlog.item_mut(no).stopping = true;
+        if of.item.stopping == Stopping::No && !booking.has_delivered() && of.wanted().is_empty() {
+            self.backlog.item_mut(no).stop(Stopping::Requeue);
             self.actions.push_back(Action::CancelJob { job });
         }
     }

@@ -66,8 +66,8 @@ pub struct LocalBlock {
     /// The block's length in bytes; bytes beyond it are read as zeros. A node whose copy has another length
     /// refuses to read the copy.
     pub bytes: u64,
-    /// The block's digest as recorded by the store. A node whose copy has another digest refuses to read the
-    /// copy. `None` if no digest is recorded.
+    /// The block's digest as recorded by the store. A node whose copy has another digest, or none at the moment,
+    /// refuses to read the copy. `None` if no digest is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
 }

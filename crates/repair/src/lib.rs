@@ -48,7 +48,7 @@ pub use gathering::Gathering;
 pub use heat::Heat;
 pub use ids::{BlockId, EdgeKey, Epoch, JobId, NodeId, StripeId};
 pub use job::{
-    BlockProblem, Brought, Due, Job, JobAction, JobError, JobPhase, JobRequest, JobState, Outcome,
+    BlockProblem, Brought, Copies, Due, Job, JobAction, JobError, JobPhase, JobRequest, JobState, Outcome,
     ParityOutcome, Refusal, Report, Sent, SinkProblem, Verify,
 };
 pub use label::{FilePart, StripeLabel};

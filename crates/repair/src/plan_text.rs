@@ -124,7 +124,7 @@ impl PlanText<'_> {
     /// Writes a line such as `pipelined rs-14-10 stripe 17: b3 to n20, b5 to n21`.
     fn write_head(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let Plan { scheme, code, stripe, pacing, .. } = self.plan;
-        write!(f, "{scheme} {code} stripe {stripe}")?;
+        write!(f, "{scheme} {code} stripe {}", on_one_line(&stripe.0))?;
         match pacing {
             Pacing::Pipelined => {}
             Pacing::Serial => write!(f, ", one slice at a time")?,
@@ -243,6 +243,18 @@ impl PlanText<'_> {
     fn name(&self, node: NodeId) -> String {
         self.topology.map_or_else(|| node.to_string(), |topology| topology.name(node))
     }
+}
+
+/// Escapes line breaks and other control characters in a name. Users of a store may choose names of stripes.
+fn on_one_line(name: &str) -> String {
+    let mut line = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line
 }
 
 /// Returns a text such as `1 lane` or `2 lanes`.

@@ -5,7 +5,7 @@
 //! while the control plane is busy. A connection is closed after an idle time without traffic and without a
 //! request in progress, when its peer has disappeared, and when the peer's certificate expires.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -39,6 +39,10 @@ const PLAIN_AT_ONCE: usize = 32;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of concurrent requests per connection.
 const STREAMS_AT_ONCE: u32 = 64;
+/// The bytes of requests' bodies that a peer may send over HTTP/2 before they are read, per stream and per connection.
+const HTTP2_WINDOW_BYTES: u32 = 64 << 10;
+/// Maximum size of the head of an HTTP/1.1 request, and of the part of an answer that waits to be written.
+const HTTP1_BUFFER_BYTES: usize = 64 << 10;
 
 /// The peer of a connection.
 #[derive(Clone, Debug)]
@@ -158,8 +162,13 @@ where
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_LIMIT);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_AT_ONCE);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_LIMIT).max_buf_size(HTTP1_BUFFER_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_AT_ONCE)
+        .initial_stream_window_size(HTTP2_WINDOW_BYTES)
+        .initial_connection_window_size(HTTP2_WINDOW_BYTES);
     let connection = builder.serve_connection(TokioIo::new(watched), service);
     tokio::pin!(connection);
     let is_over = async {
@@ -267,6 +276,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         self.noted(polled)
     }
 
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.noted(polled)
+    }
+
+    /// Without vectored writes, HTTP/1.1 copies answers into a buffer of its own, and drops the pieces that their sender
+    /// has counted.
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // A flush does not count as activity, because it is called repeatedly, even without data.
         Pin::new(&mut self.stream).poll_flush(cx)
@@ -279,11 +303,69 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::{Body, Bytes};
     use axum::routing::get;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::net::TcpStream;
 
     use super::*;
+
+    const LENGTH: usize = 32 << 10;
+    static BYTES: [u8; LENGTH] = [b'x'; LENGTH];
+
+    /// An answer that notes when it is dropped.
+    struct Answer(Arc<AtomicUsize>);
+
+    impl AsRef<[u8]> for Answer {
+        fn as_ref(&self) -> &[u8] {
+            &BYTES
+        }
+    }
+
+    impl Drop for Answer {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the other end of a connection that has room for 1 KiB, and a count of the dropped answers.
+    fn narrow_connection() -> (DuplexStream, Arc<AtomicUsize>) {
+        let dropped = Arc::<AtomicUsize>::default();
+        let counted = dropped.clone();
+        let answer = move || std::future::ready(Body::from(Bytes::from_owner(Answer(counted.clone()))));
+        let (near, far) = tokio::io::duplex(1 << 10);
+        let caller = Caller { role: None, expires: None, address: [127, 0, 0, 1].into() };
+        tokio::spawn(converse(far, caller, Router::new().route("/", get(answer))));
+        (near, dropped)
+    }
+
+    #[tokio::test]
+    async fn an_answer_over_http_1_is_kept_until_it_is_sent() {
+        let (mut near, dropped) = narrow_connection();
+        near.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
+        let mut status = [0; 12];
+        near.read_exact(&mut status).await.unwrap();
+        assert_eq!(&status, b"HTTP/1.1 200");
+        sleep(Duration::from_millis(50)).await;
+        assert_eq!(dropped.load(Ordering::Relaxed), 0, "most of it is not sent");
+        near.read_exact(&mut [0; LENGTH]).await.unwrap();
+        near.write_all(b"GET / HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut rest = Vec::new();
+        near.read_to_end(&mut rest).await.unwrap();
+        assert!(rest.ends_with(&BYTES));
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn the_head_of_a_request_is_bounded() {
+        let (mut near, _) = narrow_connection();
+        let head = format!("GET / HTTP/1.1\r\nhost: here\r\nlong: {}", "x".repeat(100 << 10));
+        // The connection is closed before all of it is sent.
+        let _ = near.write_all(head.as_bytes()).await;
+        let mut status = [0; 12];
+        near.read_exact(&mut status).await.unwrap();
+        assert_eq!(&status, b"HTTP/1.1 431");
+    }
 
     async fn begin() -> std::net::SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

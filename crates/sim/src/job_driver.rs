@@ -91,7 +91,7 @@ impl JobDriver {
                     self.published.insert(block, (node, digest));
                     published.push((block, node, digest));
                 }
-                JobAction::BlockLost { block, problem } => {
+                JobAction::BlockLost { block, problem, .. } => {
                     shared.note(|| format!("{block} is {problem}"));
                     self.lost_blocks.push((block, problem));
                 }

@@ -16,13 +16,14 @@ pub const UNPROVEN: &str = "unproven";
 pub struct Unproven {
     /// The operation that replaced the catalog.
     pub since: Replaced,
-    /// The first stripe that has not been checked, in the order of names; `None` if no stripe has been
+    /// The first stripe outside of `also` that has not been checked, in the order of names; `None` if no stripe has been
     /// checked.
     pub from: Option<StripeId>,
     /// Whether only the stripes in `also` are left.
     #[serde(default)]
     pub done: bool,
-    /// Stripes that must be checked again, because a block without a recorded digest was found for them.
+    /// Further stripes that must be checked: those for which a block without a recorded digest was found, and some of
+    /// those whose checks could not read all blocks.
     #[serde(default)]
     pub also: BTreeSet<StripeId>,
 }

@@ -260,6 +260,9 @@ pub enum StoreChange {
     /// All nodes that the store's operators have put into maintenance. While such a node is out of service, its
     /// blocks are not rebuilt automatically.
     Maintained(BTreeSet<NodeId>),
+    /// Whether stripes that were there before the first listing will be reported later, because servers have not
+    /// reported all of their blocks yet. `true` is reported before the end of the first listing.
+    LateStripes(bool),
     /// Why the store has not been listed yet, see [`Catalog::unlisted`](crate::Catalog::unlisted). `None` is
     /// reported after the first listing.
     Unlisted(Option<String>),

@@ -16,7 +16,8 @@ pub use dir::{Rebuilt, Rival, Stranger};
 /// Encoding of replicated files of HDFS.
 pub mod raid {
     pub use hdfs::{
-        Deeds, Driver, Errand, HelperParity, Outcome, ParityMaker, Unpaced, check_codecs, drive_all, term,
+        Covered, Deeds, Driver, Errand, HelperParity, Outcome, ParityMaker, Unpaced, check_codecs, drive_all,
+        settled_after, term,
     };
 }
 pub use hdfs::{RaidFile, RaidNameNode};
@@ -66,16 +67,17 @@ pub fn servers(cluster: &Cluster) -> Result<BTreeMap<String, String>, KindError>
     kind_of(cluster)?.map_or_else(|| Ok(BTreeMap::new()), |kind| kind.servers(cluster))
 }
 
-/// Opens the coordinator's storage: the store's catalog over records in redb. May block.
+/// Opens the coordinator's storage: the store's catalog over records in redb. `own_repair` is the coordinator's
+/// automatic reaction to damage. May block.
 ///
 /// # Errors
 /// [`KindError`].
-pub fn storage(cluster: &Cluster) -> Result<Storage, KindError> {
+pub fn storage(cluster: &Cluster, own_repair: OwnRepair) -> Result<Storage, KindError> {
     let kind = kind_of(cluster)?;
     let records = DirCatalog::open(catalog_path(cluster), &id(cluster))?;
     match kind {
         None => Ok(records.into_storage()),
-        Some(kind) => kind.storage(cluster, Arc::new(Mutex::new(records))),
+        Some(kind) => kind.storage(cluster, Arc::new(Mutex::new(records)), own_repair),
     }
 }
 

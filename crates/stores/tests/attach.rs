@@ -28,7 +28,7 @@ impl Kind for Bare {
         Ok(BTreeMap::new())
     }
 
-    fn storage(&self, _: &Cluster, _: SharedRecords) -> Result<Storage, KindError> {
+    fn storage(&self, _: &Cluster, _: SharedRecords, _: OwnRepair) -> Result<Storage, KindError> {
         Err(KindError::new("it is only attached"))
     }
 

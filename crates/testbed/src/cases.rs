@@ -14,15 +14,24 @@ const SLOW: Duration = Duration::from_secs(20);
 /// A test. It receives the system in the state that the previous test left.
 pub type Case<W> = fn(&mut W);
 
+/// The tests of a system, in the order in which they run.
+#[derive(Clone, Copy, Debug)]
+pub struct Cases<W: 'static> {
+    /// The tests that run by default.
+    pub usual: &'static [(&'static str, Case<W>)],
+    /// Tests that run only with the option `--ignored`, and with `--include-ignored` after the others.
+    pub long: &'static [(&'static str, Case<W>)],
+}
+
 /// Boots a system, runs its tests in order, one at a time, and shuts the system down. If the system does not
 /// boot, the run fails. The environment variable `MEND_SKIP` lists systems whose tests are skipped.
 pub fn run_cases<W: Send + 'static>(
     system: &str,
     boot: impl FnOnce() -> Result<W, String>,
-    cases: &'static [(&'static str, Case<W>)],
+    cases: Cases<W>,
 ) -> ExitCode {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    if arguments.list {
+    if arguments.list || (arguments.ignored && cases.long.is_empty()) {
         return libtest_mimic::run(&arguments, trials(&Arc::default(), cases)).exit_code();
     }
     if is_skipped(system) {
@@ -40,10 +49,7 @@ pub fn run_cases<W: Send + 'static>(
     conclusion.exit_code()
 }
 
-fn trials<W: Send + 'static>(
-    world: &Arc<Mutex<Option<W>>>,
-    cases: &'static [(&'static str, Case<W>)],
-) -> Vec<Trial> {
+fn trials<W: Send + 'static>(world: &Arc<Mutex<Option<W>>>, cases: Cases<W>) -> Vec<Trial> {
     let trial = |&(name, case): &(&'static str, Case<W>)| {
         let world = Arc::clone(world);
         Trial::test(name, move || {
@@ -57,5 +63,6 @@ fn trials<W: Send + 'static>(
             Ok(())
         })
     };
-    cases.iter().map(trial).collect()
+    let long = cases.long.iter().map(|case| trial(case).with_ignored_flag(true));
+    cases.usual.iter().map(trial).chain(long).collect()
 }

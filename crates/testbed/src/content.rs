@@ -5,11 +5,13 @@ pub fn content(name: &str, bytes: usize) -> Vec<u8> {
     let mut state = name.bytes().fold(0x9e37_79b9_7f4a_7c15_u64, |state, byte| {
         (state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     });
-    let words = std::iter::repeat_with(|| {
+    let mut content = Vec::with_capacity(bytes.next_multiple_of(8));
+    while content.len() < bytes {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(bytes.div_ceil(8)).flatten().take(bytes).collect()
+        content.extend_from_slice(&state.to_le_bytes());
+    }
+    content.truncate(bytes);
+    content
 }

@@ -28,7 +28,7 @@ mod process;
 pub mod seaweedfs;
 mod skip;
 
-pub use cases::{Case, run_cases};
+pub use cases::{Case, Cases, run_cases};
 pub use content::content;
 pub use ground::{Ground, OneAddress, OneNamespace, Seat};
 pub use install::installed;

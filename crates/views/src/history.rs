@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{FileWorkKind, FoundBy, ProgressView, RepairCounts, RepairState, RepairView};
+use crate::{Condition, FileWorkKind, FoundBy, ProgressView, RepairCounts, RepairState, RepairView};
 
 /// A past event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -170,6 +170,9 @@ pub enum HistoryEvent {
         /// The reasons why stripes were not repaired, the most frequent first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         reasons: Vec<RepairReason>,
+        /// The conditions under which the state of some blocks was unknown, as in the view of the repair.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unknown: Vec<Condition>,
     },
 }
 
@@ -225,7 +228,15 @@ impl RepairView {
     /// Returns the view after the end that the entry describes; `None` for an entry about anything else.
     fn ended_by(&self, entry: &HistoryEntry) -> Option<Self> {
         let HistoryEvent::RepairEnded {
-            repair, state, took_ms, blocks, bytes, stripes_failed, reasons, ..
+            repair,
+            state,
+            took_ms,
+            blocks,
+            bytes,
+            stripes_failed,
+            reasons,
+            unknown,
+            ..
         } = &entry.what
         else {
             return None;
@@ -257,6 +268,7 @@ impl RepairView {
                 bound_ms: None,
             }),
             reasons: reasons.clone(),
+            unknown: unknown.clone(),
             ..self.clone()
         })
     }
@@ -291,6 +303,7 @@ mod tests {
             lost_from: BTreeMap::new(),
             rebuilt_on: BTreeMap::new(),
             reasons: Vec::new(),
+            unknown: Vec::new(),
         };
         HistoryEntry { number, at_unix_ms: 9000 + number, what }
     }
@@ -317,6 +330,20 @@ mod tests {
             (failed.state, failed.counts.stripes_done, failed.counts.stripes_failed),
             (RepairState::Failed, 2, 1)
         );
+    }
+
+    #[test]
+    fn the_history_tells_which_blocks_were_unknown_at_the_end() {
+        let condition: Condition = serde_json::from_value(serde_json::json!({
+            "code": "NOT_JUDGED", "severity": "critical", "since_unix_ms": 1, "count": 1, "subjects": ["7"],
+            "text": "the state of 1 stripe is unknown", "next_step": "", "details": [], "muted": false
+        }))
+        .unwrap();
+        let mut entry = end(1, 7, RepairState::Done, 0);
+        if let HistoryEvent::RepairEnded { unknown, .. } = &mut entry.what {
+            unknown.push(condition.clone());
+        }
+        assert_eq!(running(7).ended(&[entry]).unknown, [condition]);
     }
 
     #[test]

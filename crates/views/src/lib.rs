@@ -488,13 +488,27 @@ pub struct RepairView {
     /// The reasons why some stripes were not repaired, the most frequent first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<RepairReason>,
+    /// The conditions at the end of the repair under which the state of some blocks was unknown (`CATALOG_OLD`,
+    /// `STORE_UNLISTED`, `NOT_JUDGED`, `INCOMPLETE`), each with at most 5 details. Other blocks may then be lost
+    /// although the repair is done. Recorded for repairs of all lost blocks and for those that found none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<Condition>,
     /// A number that changes with the state and the counters of the repair, but not with the estimates of its
     /// duration. Pass the number as `since` to wait for a change.
     #[serde(default)]
     pub version: u64,
-    /// The stripes of the repair, by name; omitted in lists.
+    /// The stripes of the repair, by name; omitted in lists. The answer to a change has only the first 16.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<RepairItem>,
+}
+
+impl RepairView {
+    /// Whether the repair is done because it found no lost block. Blocks may still be lost if some are [`unknown`].
+    ///
+    /// [`unknown`]: Self::unknown
+    pub fn found_nothing(&self) -> bool {
+        self.state == RepairState::Done && self.counts.stripes == 0 && self.counts.blocks_rebuilt == 0
+    }
 }
 
 /// The counters of a repair.
@@ -614,6 +628,11 @@ pub struct ScrubView {
     pub scrub: u64,
     /// The state of the scrub.
     pub state: ScrubState,
+    /// True if a request to start a scrub found this one running and joined it. Only the answer to that request
+    /// sets it. The scrub does not read again what it had read before the request, nor blocks stored since it
+    /// began.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joined: bool,
     /// Blocks to check.
     pub blocks: u64,
     /// Blocks checked.
@@ -630,7 +649,8 @@ pub struct ScrubView {
     pub started_unix_ms: u64,
     /// End of the scrub, in milliseconds since 1970.
     pub ended_unix_ms: Option<u64>,
-    /// Helpers that were not checked, or checked only in part, because they are down or do not answer.
+    /// Helpers that were not checked, or checked only in part, because they are down or do not answer, or because the
+    /// state of stripes with blocks there is unknown.
     pub skipped: Vec<SkippedNode>,
     /// Bad blocks that were found.
     pub findings: Vec<Finding>,
@@ -690,9 +710,9 @@ pub struct SuspectBlock {
 /// A helper that a scrub could not check, or could check only in part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedNode {
-    /// The helper's name.
+    /// The helper's name; empty if no helper with the blocks is known.
     pub node: String,
-    /// Number of the helper's blocks that were not checked.
+    /// Number of the helper's blocks that were not checked. Of each stripe of unknown state, one block is counted.
     pub blocks: u64,
     /// The reason.
     #[serde(default)]

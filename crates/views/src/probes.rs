@@ -29,6 +29,9 @@ pub struct ProbeView {
     pub left: u64,
     /// The links measured so far.
     pub links: Vec<ProbedLink>,
+    /// Start of the measurement, in milliseconds since 1970. It differs from that of any other measurement.
+    #[serde(default)]
+    pub started_unix_ms: u64,
 }
 
 /// The result of measuring one link.

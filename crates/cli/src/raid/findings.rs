@@ -6,15 +6,22 @@ use hdfs_raid::{
 };
 use serde_json::{Value, json};
 use stores::RaidNameNode;
+use stores::raid::Covered;
 
 use super::{EXAMPLES, address, now_ms};
 use crate::failure::Failure;
 use crate::format::{count, date, printable, table};
 
+/// The note on an encoded file outside of the folders whose files the coordinator repairs.
+pub const OUTSIDE: &str = "outside of `paths` in [store.namenode] of mend.toml, so its lost blocks are not repaired: \
+                           add its folder there and restart the coordinator, or undo its encoding";
+
 /// A surveyed folder or file.
 pub struct Findings {
     pub listing: Listing,
     pub survey: Survey,
+    /// The folders whose files the coordinator repairs.
+    covered: Covered,
 }
 
 /// The worst finding.
@@ -23,8 +30,8 @@ pub enum Verdict {
     /// All blocks are intact and in place, and all paths could be examined.
     Healthy,
     /// All data can be read without decoding, but an operator should look: parity is stale or elsewhere than its file,
-    /// files have one replica and no parity, Mend cannot repair files, blocks stand too close together, or paths could not be
-    /// examined.
+    /// files have one replica and no parity, Mend cannot or does not repair files, blocks stand too close together, or
+    /// paths could not be examined.
     Doubtful,
     /// Blocks have no intact replica. All of them can be rebuilt.
     Degraded,
@@ -34,21 +41,26 @@ pub enum Verdict {
 
 impl Findings {
     /// Lists a path with the notes on its parity, and judges every file.
-    pub async fn of(namenode: &RaidNameNode, path: &str, policies: &Policies) -> Result<Self, Failure> {
+    pub async fn of(
+        namenode: &RaidNameNode,
+        path: &str,
+        policies: &Policies,
+        covered: Covered,
+    ) -> Result<Self, Failure> {
         let listing = namenode.examination(path, policies).await?;
-        Ok(Self::judged(listing, policies))
+        Ok(Self::judged(listing, policies, covered))
     }
 
-    pub fn judged(listing: Listing, policies: &Policies) -> Self {
+    pub fn judged(listing: Listing, policies: &Policies, covered: Covered) -> Self {
         let survey = hdfs_raid::survey(&listing, policies, now_ms());
-        Self { listing, survey }
+        Self { listing, survey, covered }
     }
 
     pub fn verdict(&self) -> Verdict {
         let health = self.survey.health();
         match () {
             () if health.unrecoverable + health.unprotected > 0 => Verdict::Unreadable,
-            () if health.incomplete() > 0 => Verdict::Degraded,
+            () if health.incomplete() + health.still_protected > 0 => Verdict::Degraded,
             () if self.is_doubtful(&health) => Verdict::Doubtful,
             () => Verdict::Healthy,
         }
@@ -58,16 +70,23 @@ impl Findings {
         let gaps = &self.listing.gaps;
         let is_renamed = |state: &ParityState| matches!(state, ParityState::Renamed(_));
         health.crowded_nodes + health.crowded_racks + health.single > 0
-            || self
-                .survey
-                .units
-                .iter()
-                .any(|unit| matches!(unit.state, State::Stale(_) | State::Unrepairable(_)))
+            || self.survey.units.iter().any(|unit| {
+                matches!(unit.state, State::Stale(_) | State::Unrepairable(_)) || self.is_outside(unit)
+            })
             || self.survey.parity.iter().any(|parity| is_renamed(&parity.state))
             || self.refused() > 0
             || !gaps.silent.is_empty()
             || !gaps.renamed.is_empty()
             || gaps.unwatched.is_some()
+    }
+
+    /// Whether parity protects a unit, or the unchanged files of a changed folder, but the coordinator does not repair it.
+    pub fn is_outside(&self, unit: &Unit) -> bool {
+        let protects = |state: &ParityState| {
+            state.is_valid() || matches!(state, ParityState::Stale(StaleParity::Changed { .. }))
+        };
+        let is_encoded = unit.protection.as_ref().is_some_and(|it| protects(&it.state));
+        is_encoded && !self.covered.contains(&unit.path)
     }
 
     /// Returns the number of existing paths that could not be examined.
@@ -99,10 +118,16 @@ impl Findings {
             units.map(|unit| unit.files.len()).sum::<usize>()
         };
         let renamed = self.survey.parity.iter().filter(|it| matches!(it.state, ParityState::Renamed(_)));
+        let outside = self.survey.units.iter().filter(|unit| self.is_outside(unit));
         let parts = [
             (health.unrecoverable, "unrecoverable stripe", "unrecoverable stripes"),
             (health.unprotected, "lost block without valid parity", "lost blocks without valid parity"),
             (health.incomplete() - health.unrecoverable, "degraded stripe", "degraded stripes"),
+            (
+                health.still_protected,
+                "lost block that the parity of a changed folder protects",
+                "lost blocks that the parity of changed folders protects",
+            ),
             (health.crowded_nodes + health.crowded_racks, "misplaced stripe", "misplaced stripes"),
             (
                 files(
@@ -120,6 +145,11 @@ impl Findings {
                 files(|state| matches!(state, State::Unrepairable(_))),
                 "file that Mend cannot repair",
                 "files that Mend cannot repair",
+            ),
+            (
+                outside.map(|unit| unit.files.len()).sum::<usize>(),
+                "encoded file outside of `paths`",
+                "encoded files outside of `paths`",
             ),
             (renamed.count(), "parity file of a renamed file", "parity files of renamed files"),
             (

@@ -8,6 +8,7 @@ use cluster::Cluster;
 use hdfs_raid::{Block, Crowding, Exclusion, Inspector, NodeIndex, Policies, State, StripeHealth, Unit};
 use serde_json::{Value, json};
 use stores::RaidNameNode;
+use stores::raid::Covered;
 
 use super::findings::{Findings, Verdict};
 use super::status::{health_facts, note, parity_reason, unit_facts};
@@ -29,10 +30,10 @@ pub struct RaidFsckArgs {
 /// Implements `mend raid fsck`. `is_detailed` prints all blocks of all stripes.
 pub async fn fsck(cluster: &Cluster, args: &RaidFsckArgs, is_detailed: bool) -> Result<Answer, Failure> {
     let policies = policies_or_none(args.policy.as_deref())?;
-    let namenode = RaidNameNode::of(cluster)?;
+    let (namenode, covered) = (RaidNameNode::of(cluster)?, Covered::of(cluster)?);
     let mut all = Vec::new();
     for path in &args.paths {
-        all.push(Findings::of(&namenode, path, &policies).await?);
+        all.push(Findings::of(&namenode, path, &policies, covered.clone()).await?);
     }
     Ok(answer(&all, &policies, is_detailed))
 }
@@ -67,7 +68,8 @@ struct Examined<'a> {
     findings: &'a Findings,
     unit: &'a Unit,
     stripes: Vec<StripeHealth<'a>>,
-    /// The blocks without an intact replica and valid parity: their files and positions.
+    /// The blocks without an intact replica and valid parity, although the parity of a changed folder may protect them:
+    /// their files and positions.
     lost: Vec<(&'a str, usize, &'a Block)>,
 }
 
@@ -84,7 +86,7 @@ fn examined<'a>(findings: &'a Findings, policies: &'a Policies) -> Vec<Examined<
 }
 
 fn lost<'a>(inspector: &Inspector<'a>, unit: &Unit) -> Vec<(&'a str, usize, &'a Block)> {
-    if unit.health.unprotected == 0 {
+    if unit.health.unprotected + unit.health.still_protected == 0 {
         return Vec::new();
     }
     let files = unit.files.iter().filter_map(|path| inspector.file(path));
@@ -206,6 +208,7 @@ fn file_facts(examined: &Examined<'_>) -> Value {
         facts
     };
     let stripes = examined.stripes.iter().map(|stripe| stripe_facts(examined, stripe));
+    facts["is_outside_of_paths"] = json!(examined.findings.is_outside(examined.unit));
     facts["stripes"] = stripes.collect();
     facts["lost_blocks"] = examined.lost.iter().map(lost_block).collect();
     facts
@@ -241,11 +244,11 @@ fn block_facts(findings: &Findings, block: &Block) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raid::doubles::encoded;
+    use crate::raid::doubles::{changed_folder, encoded};
 
     fn checked(listing: hdfs_raid::Listing) -> (String, Answer) {
         let policies = Policies::none();
-        let findings = [Findings::judged(listing, &policies)];
+        let findings = [Findings::judged(listing, &policies, Covered::new(&["/data"]))];
         let files = examined(&findings[0], &policies);
         (text(&findings[0], &files, true), answer(&findings, &policies, true))
     }
@@ -294,6 +297,16 @@ mod tests {
         assert_eq!((answer.exit(), &answer.facts()["verdict"]), (Exit::Data, &json!("degraded")));
     }
 
+    #[test]
+    fn a_file_that_the_coordinator_does_not_repair_is_not_healthy() {
+        let mut listing = encoded(0);
+        listing.files[0].path = "/other/f".to_owned();
+        listing.files[1].path = "/raid/other/f".to_owned();
+        let (text, answer) = checked(listing);
+        assert!(text.contains("/other/f: raided (outside of `paths` in [store.namenode]"), "{text}");
+        assert_eq!((answer.exit(), &answer.facts()["verdict"]), (Exit::Failed, &json!("doubtful")));
+    }
+
     /// For example, parity stays behind if a client without Mend's file system class renames the file.
     #[test]
     fn one_replica_without_parity_is_not_healthy() {
@@ -318,13 +331,31 @@ mod tests {
         assert_eq!(checked(listing).1.exit(), Exit::Failed);
     }
 
+    /// HDFS has no replica of the block, and Mend rebuilds it from the stripe's other blocks.
+    #[test]
+    fn a_lost_block_of_a_changed_folder_is_degraded() {
+        let (text, answer) = checked(changed_folder(1));
+        for expected in [
+            "/data: stale-parity (the folder was changed after its parity was made: 1 blocks",
+            "; lost blocks that the parity protects: 1)\n",
+            "  block 0 of /data/b blk_1_1, 1048576 bytes: MISSING\n",
+            "/ is degraded: 0 encoded files: 1 lost block that the parity of a changed folder protects, ",
+        ] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        assert_eq!((answer.exit(), &answer.facts()["verdict"]), (Exit::Data, &json!("degraded")));
+        let file = &answer.facts()["paths"][0]["files"][0];
+        assert_eq!(file["lost_blocks"][0]["file"], "/data/b");
+        assert_eq!(file["health"]["lost_blocks_of_changed_folders"], 1);
+        assert_eq!(checked(changed_folder(0)).1.exit(), Exit::Failed);
+    }
+
     #[test]
     fn lost_blocks_without_valid_parity_are_listed() {
         let mut listing = encoded(1);
         listing.files[0].modified_ms = 9;
         let (text, answer) = checked(listing);
-        let lost =
-            "/data/f: unreadable (missing blocks without valid parity: 1; 1 block without all replicas since";
+        let lost = "/data/f: unreadable (missing blocks without valid parity: 1)\n";
         assert!(text.contains(lost), "{text}");
         assert!(text.contains("  block 0 of /data/f blk_0_1, 1048576 bytes: MISSING\n"), "{text}");
         assert_eq!(answer.facts()["paths"][0]["files"][0]["lost_blocks"][0]["file"], "/data/f");

@@ -81,8 +81,9 @@ fn next_step(outcome: &Outcome) -> Option<String> {
     match &outcome.result {
         Ok(End::Superseded) => Some("let the other command end".to_owned()),
         Ok(End::Occupied { .. }) => {
-            let text = "run `mend raid encode` on a folder that contains the renamed file too, which renames its parity; \
-                        then again. If that file is only in snapshots, delete these first";
+            let text = "a file at this path stays replicated until the path of its parity is free: run `mend raid encode` on a \
+                        folder that contains the renamed file too, which renames its parity; then again. If that file is \
+                        only in snapshots, delete these first";
             Some(text.to_owned())
         }
         Ok(_) => None,

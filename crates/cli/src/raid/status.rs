@@ -10,8 +10,9 @@ use cluster::Cluster;
 use hdfs_raid::{Exclusion, Health, ParityState, ParityUnit, State, Total, Unit};
 use serde_json::{Value, json};
 use stores::RaidNameNode;
+use stores::raid::Covered;
 
-use super::findings::{Findings, Verdict, listed};
+use super::findings::{Findings, OUTSIDE, Verdict, listed};
 use super::policies_or_none;
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
@@ -34,7 +35,8 @@ pub struct RaidStatusArgs {
 /// Implements `mend raid status`. `is_detailed` lists every path.
 pub async fn status(cluster: &Cluster, args: &RaidStatusArgs, is_detailed: bool) -> Result<Answer, Failure> {
     let policies = policies_or_none(args.policy.as_deref())?;
-    let findings = Findings::of(&RaidNameNode::of(cluster)?, &args.path, &policies).await?;
+    let (namenode, covered) = (RaidNameNode::of(cluster)?, Covered::of(cluster)?);
+    let findings = Findings::of(&namenode, &args.path, &policies, covered).await?;
     Ok(answer(&findings, args.check, is_detailed))
 }
 
@@ -105,6 +107,7 @@ fn stripes_text(health: &Health) -> String {
     for (number, what) in [
         (health.unrecoverable, "stripes that have lost more than Mend can rebuild"),
         (health.unprotected, "lost blocks without valid parity"),
+        (health.still_protected, "lost blocks that the parity of changed folders protects"),
         (health.crowded_nodes, "stripes with two blocks on a DataNode"),
         (health.crowded_racks, "stripes with too many blocks in a rack"),
     ] {
@@ -116,20 +119,25 @@ fn stripes_text(health: &Health) -> String {
 }
 
 /// Whether an operator should look at a file.
-fn is_notable(unit: &Unit) -> bool {
+fn is_notable(findings: &Findings, unit: &Unit) -> bool {
     let is_expected = matches!(unit.state, State::Raided | State::ShouldEncode | State::NotLowered);
     match unit.state {
         State::Excluded(Exclusion::Lost { .. }) => true,
         State::Excluded(_) => false,
-        _ => !is_expected,
+        _ => !is_expected || findings.is_outside(unit),
     }
 }
 
-/// Returns the reason of a state, why the file is left as it is, and which replicas HDFS has not made.
+/// Returns the reason of a state, why the file is left as it is, the number of lost blocks that the parity of a changed
+/// folder protects, which replicas HDFS has not made, and whether lost blocks are not repaired.
 pub fn note(findings: &Findings, unit: &Unit) -> String {
-    let reason = reason(unit);
-    let parts = [reason].into_iter().filter(|text| !text.is_empty()).chain(findings.lacking(unit));
-    parts.collect::<Vec<_>>().join("; ")
+    let lost = match unit.health.still_protected {
+        0 => String::new(),
+        lost => format!("lost blocks that the parity protects: {lost}"),
+    };
+    let parts = [reason(unit), lost].into_iter().filter(|text| !text.is_empty());
+    let outside = findings.is_outside(unit).then(|| OUTSIDE.to_owned());
+    parts.chain(findings.lacking(unit)).chain(outside).collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the reason of a state, and why the file is left as it is.
@@ -139,7 +147,7 @@ pub fn reason(unit: &Unit) -> String {
 }
 
 fn units_text(findings: &Findings, is_detailed: bool) -> String {
-    let rows = findings.survey.units.iter().filter(|unit| is_detailed || is_notable(unit));
+    let rows = findings.survey.units.iter().filter(|unit| is_detailed || is_notable(findings, unit));
     let row = |unit: &Unit| [unit.path.clone(), unit.state.name().to_owned(), note(findings, unit)];
     let rows = rows.map(row).collect();
     paragraph(["path", "state", "note"], rows, is_detailed)
@@ -163,7 +171,7 @@ fn parity_text(findings: &Findings, is_detailed: bool) -> String {
 pub fn parity_reason(state: &ParityState) -> Option<String> {
     let text = match state {
         ParityState::Proven | ParityState::SourceUnlisted => return None,
-        ParityState::Unproven => "its place, time and length fit; no note proves its contents",
+        ParityState::Unproven => "it fits its file; no note proves its contents and its code",
         ParityState::Undone => "the encoding is being undone",
         ParityState::Stale(why) => return Some(why.to_string()),
         ParityState::Unused => "its file uses other parity or none",
@@ -200,6 +208,7 @@ pub fn health_facts(health: &Health) -> Value {
         "two_blocks_on_a_datanode": health.crowded_nodes,
         "too_many_blocks_in_a_rack": health.crowded_racks,
         "lost_blocks_without_parity": health.unprotected,
+        "lost_blocks_of_changed_folders": health.still_protected,
         "files_with_one_replica": health.single,
         "blocks_without_all_replicas": health.lacking,
     })
@@ -234,10 +243,11 @@ fn facts(findings: &Findings, severity: Severity) -> Value {
     let survey = &findings.survey;
     let saving = survey.saving();
     let parity = |parity: &ParityUnit| json!({ "path": parity.path, "state": parity.state.name(), "reason": parity_reason(&parity.state) });
-    let notable = survey.units.iter().filter(|unit| is_notable(unit));
+    let notable = survey.units.iter().filter(|unit| is_notable(findings, unit));
     let unit_facts = |unit: &Unit| {
         let mut facts = unit_facts(unit);
         facts["missing_replicas"] = json!(findings.lacking(unit));
+        facts["is_outside_of_paths"] = json!(findings.is_outside(unit));
         facts
     };
     let notable_parity = survey.parity.iter().filter(|parity| is_notable_parity(parity));
@@ -266,10 +276,10 @@ mod tests {
     use hdfs_raid::{Omission, Policies};
 
     use super::*;
-    use crate::raid::doubles::encoded;
+    use crate::raid::doubles::{changed_folder, encoded};
 
     fn findings(lost: usize) -> Findings {
-        Findings::judged(encoded(lost), &Policies::none())
+        Findings::judged(encoded(lost), &Policies::none(), Covered::new(&["/"]))
     }
 
     #[test]
@@ -308,7 +318,7 @@ mod tests {
     fn a_file_whose_replicas_are_missing_is_named_with_the_next_step() {
         let mut listing = encoded(0);
         (listing.files[0].replication, listing.files[0].modified_ms) = (3, 7000);
-        let findings = Findings::judged(listing, &Policies::none());
+        let findings = Findings::judged(listing, &Policies::none(), Covered::new(&["/"]));
         let text = text(&findings, false);
         assert!(text.contains("1 file with one replica and no valid parity"), "{text}");
         let said = "2 blocks without all replicas since a change at 1970-01-01T00:00:07Z: if HDFS creates none, check";
@@ -320,6 +330,30 @@ mod tests {
         assert!(
             answer.facts()["files"][0]["missing_replicas"].as_str().is_some_and(|text| text.contains(said))
         );
+    }
+
+    /// A client has renamed it to a folder that the coordinator does not watch, and its parity followed.
+    #[test]
+    fn an_encoded_file_that_is_not_repaired_is_named() {
+        let findings = Findings::judged(encoded(0), &Policies::none(), Covered::new(&["/other"]));
+        let text = text(&findings, false);
+        assert!(text.starts_with("1 encoded file: 1 encoded file outside of `paths`\n"), "{text}");
+        assert!(text.contains("/data/f") && text.contains("[store.namenode] of mend.toml"), "{text}");
+        let answer = answer(&findings, true, false);
+        assert_eq!(answer.exit(), Exit::Check(Severity::Warning));
+        assert_eq!(answer.facts()["files"][0]["is_outside_of_paths"], true);
+    }
+
+    /// Its parity still protects the blocks of the other files, and nobody rebuilds them.
+    #[test]
+    fn a_changed_folder_that_is_not_repaired_is_named() {
+        let judged =
+            |covered| Findings::judged(changed_folder(1), &Policies::none(), Covered::new(&[covered]));
+        let outside = "2 encoded files outside of `paths`";
+        let text = |covered| text(&judged(covered), false);
+        assert!(text("/other").contains(outside), "{}", text("/other"));
+        assert!(text("/other").contains("[store.namenode] of mend.toml"), "{}", text("/other"));
+        assert!(!text("/").contains("outside of `paths`"), "{}", text("/"));
     }
 
     #[test]
@@ -334,7 +368,7 @@ mod tests {
         listing.gaps.silent.push(hdfs_raid::NodeIndex(3));
         listing.snapshots = vec!["/data/kept".to_owned(), "/other".to_owned()];
         listing.root = "/data".to_owned();
-        let findings = Findings::judged(listing, &Policies::none());
+        let findings = Findings::judged(listing, &Policies::none(), Covered::new(&["/"]));
         let text = text(&findings, false);
         assert!(text.starts_with("1 encoded file: 1 refused path, 1 silent DataNode\n"), "{text}");
         for expected in [

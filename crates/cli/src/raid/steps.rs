@@ -7,15 +7,16 @@ use std::fmt::Write as _;
 use client::Client;
 use cluster::Cluster;
 use hdfs_raid::{
-    Candidate, Codec, DataNodes, Direction, Drive, End, Exclusion, FactFinder, Listing, Next, Policies,
-    State, Unit, Waiting, Work, candidate, forecast, parity_files,
+    Candidate, Codec, DataNodes, Direction, Drive, End, Exclusion, FactFinder, Listing, Next, ParityState,
+    Policies, State, Unit, Waiting, Work, candidate, forecast, parity_files,
 };
 use serde_json::{Value, json};
-use stores::raid::{self, Errand};
+use stores::raid::{self, Covered, Errand, Outcome};
 use stores::{RaidFile, RaidNameNode};
 
 use super::encoder::Encoder;
 use super::findings::listed;
+use super::left::{self, Left};
 use super::reports::Reports;
 use super::{RaidStepsArgs, now_ms, outcomes, policies};
 use crate::answer::Answer;
@@ -41,25 +42,35 @@ pub async fn steps(
     is_detailed: bool,
 ) -> Result<Answer, Failure> {
     let (policies, now_ms) = (policies(&args.plan.policy)?, now_ms());
-    let namenode = RaidNameNode::of(cluster)?;
+    let (namenode, covered) = (RaidNameNode::of(cluster)?, Covered::of(cluster)?);
     if direction == Direction::Encode {
         raid::check_codecs(cluster, &policies)?;
+        covered.check(&args.plan.path)?;
     }
     let mut listing = namenode.listing(&args.plan.path, &policies).await?;
-    let units = hdfs_raid::survey(&listing, &policies, now_ms).units;
+    let mut units = hdfs_raid::survey(&listing, &policies, now_ms).units;
+    let outside = match direction {
+        Direction::Encode => take_outside(&mut units, &policies, &covered),
+        Direction::Undo => Vec::new(),
+    };
     let marks = namenode.marks(&marked(&units, &listing, &policies, direction)).await?;
     listing.notes.marks.extend(marks);
-    let forecasts = forecasts(&units, &listing, &policies, direction, now_ms);
+    let mut forecasts = forecasts(&units, &listing, &policies, direction, now_ms);
+    forecasts.extend(outside.iter().map(Forecast::outside));
     if args.dry_run {
         return Ok(Answer::new(text(&forecasts, is_detailed), &facts(&forecasts)));
     }
     let (driven, others): (Vec<_>, Vec<_>) = forecasts.into_iter().partition(Forecast::has_work);
     let others: Vec<Forecast<'_>> = others.into_iter().map(Forecast::without_steps).collect();
-    let needs_attention = others.iter().any(|other| other.needs_attention);
-    let (others_text, others_facts) =
+    let (mut others_text, mut others_facts) =
         (others_text(&others, is_detailed), others.iter().map(file_facts).collect::<Vec<_>>());
-    let term = raid::term();
-    let errand = |forecast: Forecast<'_>| errand(forecast.unit, &policies, direction, term);
+    let alarming: Vec<String> =
+        others.iter().filter(|it| it.needs_attention).map(|it| it.unit.path.clone()).collect();
+    let (term, settled_after) = (raid::term(), raid::settled_after(cluster)?);
+    let errand = |forecast: Forecast<'_>| {
+        let errand = errand(forecast.unit, &policies, direction, term)?;
+        Some(Errand { drive: errand.drive.with_settled(settled_after), ..errand })
+    };
     let errands: Vec<Errand> = driven.into_iter().filter_map(errand).collect();
     let nodes = DataNodes::of(&listing);
     drop(listing);
@@ -68,9 +79,23 @@ pub async fn steps(
         Direction::Undo => End::Plain,
     };
     let maker = encoder.maker(cluster, &namenode)?;
-    let done = outcomes::carry_out(namenode, maker, &nodes, errands, Reports::new(client)).await?;
+    let done = outcomes::carry_out(namenode.clone(), maker, &nodes, errands, Reports::new(client)).await?;
+    let left = match direction {
+        Direction::Encode => Vec::new(),
+        Direction::Undo => Left::of(&namenode, &args.plan.path, &policies, &named(&done, &alarming)).await?,
+    };
+    others_text += &left::text(&left, is_detailed);
+    others_facts.extend(left.iter().map(Left::facts));
     let answer = outcomes::answer(&done, &wanted, &others_text, &others_facts);
+    let needs_attention = !alarming.is_empty() || !left.is_empty();
     Ok(if needs_attention { answer.or_exit(Exit::Failed) } else { answer })
+}
+
+/// Returns the paths that an undo names because they may still have parity: those that it did not finish, and those that
+/// need attention.
+fn named(done: &[Outcome], alarming: &[String]) -> BTreeSet<String> {
+    let open = done.iter().filter(|outcome| !matches!(outcome.result, Ok(End::Plain)));
+    open.map(|outcome| &outcome.path).chain(alarming).cloned().collect()
 }
 
 /// Returns the work on a unit.
@@ -80,6 +105,32 @@ fn errand(unit: &Unit, policies: &Policies, direction: Direction, term: u64) -> 
     let stray = unit.stray().map(str::to_owned);
     let file = RaidFile { path: unit.path.clone(), codec: codec.clone(), policy: policy.cloned(), stray };
     Some(Errand { file, drive })
+}
+
+/// Takes out the units that policies would have encoded although the coordinator does not repair them. Parity still follows
+/// renamed files, and an interrupted undo is continued.
+fn take_outside(units: &mut Vec<Unit>, policies: &Policies, covered: &Covered) -> Vec<Unit> {
+    for unit in units.iter_mut().filter(|unit| unit.stray().is_some() && !covered.contains(&unit.path)) {
+        unit.policy = None;
+    }
+    let is_encoded = |unit: &Unit| {
+        let is_undone = unit.protection.as_ref().is_some_and(|it| it.state == ParityState::Undone);
+        let found = candidate(unit, policies, Direction::Encode);
+        !is_undone && found.is_ok_and(|found| found.policy.is_some())
+    };
+    units.extract_if(.., |unit| !covered.contains(&unit.path) && is_encoded(unit)).collect()
+}
+
+impl<'a> Forecast<'a> {
+    /// Returns the forecast for a unit that is not encoded, because the coordinator would not repair it.
+    fn outside(unit: &'a Unit) -> Self {
+        let next = if unit.protection.is_some() { ", or undo its encoding" } else { "" };
+        let why = format!(
+            "it is outside of `paths` in [store.namenode] of mend.toml, so its lost blocks would not be repaired: add its \
+             folder there and restart the coordinator{next}"
+        );
+        Self { unit, steps: Err(why), is_restless: false, needs_attention: true }
+    }
 }
 
 impl Forecast<'_> {
@@ -118,6 +169,8 @@ fn needs_attention(unit: &Unit, direction: Direction) -> bool {
         (Direction::Encode, State::Excluded(Exclusion::Nodes(_)) | State::Unrepairable(_)) => true,
         (Direction::Encode, State::Excluded(Exclusion::Lost { .. })) => unit.policy.is_some(),
         (Direction::Encode, _) if unit.held == Some(Exclusion::Trash) => false,
+        // Its parity is stale, and it is not encoded again.
+        (Direction::Encode, State::Stale(_)) if unit.is_outside && unit.policy.is_some() => true,
         (Direction::Encode, _) => has_parity && health.single + health.unprotected + health.unrecoverable > 0,
     }
 }
@@ -218,10 +271,10 @@ fn file_facts(forecast: &Forecast<'_>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, File, Fingerprint, Folder, Marks, Node, NodeIndex, Note, Owner, Storing};
+    use hdfs_raid::{Block, File, Folder, Node, NodeIndex, Owner, Storing};
 
     use super::*;
-    use crate::raid::doubles::encoded;
+    use crate::raid::doubles::{encoded, note};
 
     const POLICIES: &str = r#"
         [[policy]]
@@ -250,7 +303,8 @@ mod tests {
             is_open: false,
             blocks: (0..2).map(block).collect(),
         };
-        let draft = Folder { inode: 9, path: "/tmp/raid/data/f/.mend-7-1000-6".to_owned(), modified_ms: 0 };
+        let path = "/tmp/raid/data/f/.mend-7-1000-6".to_owned();
+        let draft = Folder { inode: 9, path, modified_ms: 0, owner: Owner::Superuser };
         let nodes = (0..4).map(node).collect();
         Listing {
             nodes,
@@ -273,7 +327,7 @@ mod tests {
   continue the work in /tmp/raid/data/f/.mend-7-1000-6: rename it to /tmp/raid/data/f/.mend-7-1000-7
   encode stripe 0: parity block 0 on 10.0.0.3:9866
   read the parity back and check it against the data (1 file)
-  set user.mend.source and trusted.mend.source of /tmp/raid/data/f/.mend-7-1000-7/0-0 to `1 7 3 ";
+  set user.mend.source and trusted.mend.source of /tmp/raid/data/f/.mend-7-1000-7/0-0 to `2 7 3 ";
         let text = forecast_text(Direction::Encode);
         assert!(text.starts_with(expected), "{text}");
         let (_, rest) = text.split_at(expected.len());
@@ -318,15 +372,6 @@ other files:
         assert_eq!([has_work(None), has_work(Some(NodeIndex(3)))], [false, true]);
     }
 
-    /// Sets the note on the parity of a listing from `encoded`.
-    fn note(listing: &mut Listing) {
-        let [source, parity] = [0, 1].map(|at: usize| Fingerprint::of(&listing.files[at].blocks));
-        let note = Note { inode: 1, replication: 3, source, parity };
-        let marks = Marks { note: Some(note), ..Marks::default() };
-        listing.notes.marks = BTreeMap::from([("/raid/data/f".to_owned(), marks)]);
-        listing.notes.living = BTreeSet::from([1]);
-    }
-
     /// Returns whether the first file has work and needs attention, and the reason if there are no steps.
     fn judged(listing: &Listing, policies: &Policies, direction: Direction) -> (bool, bool, String) {
         let units = hdfs_raid::survey(listing, policies, 1 << 40).units;
@@ -361,6 +406,22 @@ other files:
         assert!(!judged(&encoded(0), &without, Direction::Encode).1);
     }
 
+    /// `mend raid undo` was killed after it had marked the parity.
+    #[test]
+    fn an_interrupted_undo_of_an_unrepairable_file_is_work() {
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let mut old = encoded(0);
+        old.files[0].blocks[0].number = -1;
+        note(&mut old);
+        let (has_work, needs_attention, reason) = judged(&old, &policies, Direction::Encode);
+        assert_eq!((has_work, needs_attention), (false, true), "{reason}");
+        assert!(reason.contains("or undo its encoding"), "{reason}");
+        old.notes.marks.get_mut("/raid/data/f").expect("marks").is_undone = true;
+        assert!(judged(&old, &policies, Direction::Encode).0);
+        let (has_work, _, reason) = judged(&old, &Policies::none(), Direction::Encode);
+        assert!(!has_work && reason.contains("or undo its encoding"), "{reason}");
+    }
+
     /// A client appends to the encoded file.
     #[test]
     fn an_open_file_with_stale_parity_gets_its_replicas() {
@@ -389,6 +450,43 @@ other files:
         let mut plain = encoded(0);
         plain.files.truncate(1);
         assert!(!judged(&plain, &without, Direction::Undo).1);
+    }
+
+    /// Returns the paths of the units that are not encoded if the coordinator repairs the files in this folder.
+    fn outside(units: &mut Vec<Unit>, policies: &Policies, folder: &str) -> Vec<String> {
+        let outside = take_outside(units, policies, &Covered::new(&[folder]));
+        outside.into_iter().map(|unit| unit.path).collect()
+    }
+
+    #[test]
+    fn files_that_the_coordinator_does_not_repair_are_not_encoded() {
+        let (listing, policies) = (listing(), Policies::parse(POLICIES).expect("policies"));
+        let mut units = hdfs_raid::survey(&listing, &policies, 1 << 40).units;
+        assert!(outside(&mut units, &policies, "/data").is_empty());
+        let taken = take_outside(&mut units, &policies, &Covered::new(&["/other"]));
+        let forecast = Forecast::outside(&taken[0]);
+        assert!(!forecast.has_work() && forecast.needs_attention);
+        let text = text(&[forecast], false);
+        assert!(text.contains("it is outside of `paths` in [store.namenode]"), "{text}");
+        let left: Vec<&str> = units.iter().map(|unit| unit.path.as_str()).collect();
+        assert_eq!(left, ["/other"], "no policy covers it");
+    }
+
+    #[test]
+    fn outside_of_the_coordinators_folders_parity_follows_renames_and_undo_continues() {
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let mut renamed = encoded(0);
+        note(&mut renamed);
+        renamed.files[0].path = "/data/g".to_owned();
+        let mut units = hdfs_raid::survey(&renamed, &policies, 1 << 40).units;
+        assert!(outside(&mut units, &policies, "/other").is_empty());
+        let found = candidate(&units[0], &policies, Direction::Encode).expect("a candidate");
+        assert_eq!(found.goal, hdfs_raid::Goal::Protected);
+        let mut undone = encoded(0);
+        note(&mut undone);
+        undone.notes.marks.get_mut("/raid/data/f").expect("marks").is_undone = true;
+        let mut units = hdfs_raid::survey(&undone, &policies, 1 << 40).units;
+        assert!(outside(&mut units, &policies, "/other").is_empty());
     }
 
     #[test]

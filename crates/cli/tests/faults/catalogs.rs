@@ -246,6 +246,8 @@ fn a_catalog_rebuilt_without_some_helpers_is_incomplete() {
         first_line(cluster)
             .starts_with("INCOMPLETE  h1, h2 have not registered since the catalog was replaced")
     });
+    let repair = cluster.mend(&["repair", "--all"]).ok();
+    assert!(repair.out.starts_with("no block is known to be lost; h1, h2 have not"), "{repair:?}");
     assert_eq!(cluster.mend(&["status", "--check"]).code, 1, "a warning");
     assert_eq!(cluster.mend(&["node", "safe-to-remove", "h1"]).code, 1);
     cluster.start(&["helper", "h1"]);

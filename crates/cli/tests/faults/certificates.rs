@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use client::blocking;
+
 use crate::cluster::Cluster;
 
 fn is_up(cluster: &Cluster, helper: &str) -> bool {
@@ -44,13 +46,24 @@ fn a_certificate_near_expiry_is_reported_until_it_is_renewed() {
 #[test]
 fn a_helper_whose_certificate_has_expired_waits_for_a_new_one() {
     let mut cluster = Cluster::init(4, "rs-4-2", "64KiB");
-    cluster.mend(&["issue", "helper", "h1", "--valid-for", "20s"]).ok();
     cluster.start(&["coordinator"]);
     for helper in ["h1", "h2", "h3", "h4"] {
         cluster.start(&["helper", helper]);
     }
-    cluster.mend(&["issue", "client", "ann", "--valid-for", "1s"]).ok();
+    cluster.await_ready();
+    let content = cluster.put("film", 100_000);
+    cluster.kill("h1");
+    cluster.mend(&["issue", "helper", "h1", "--valid-for", "20s"]).ok();
+    cluster.start(&["helper", "h1"]);
+    cluster.eventually("it has a connection", |cluster| cluster.log("h1").contains("registered"));
+    for (client, period) in [("ann", "1s"), ("bob", "20s")] {
+        cluster.mend(&["issue", "client", client, "--valid-for", period]).ok();
+    }
+    let bob = blocking::Options { client: Some("bob".parse().unwrap()), ..blocking::Options::default() };
+    let bob = blocking::Connection::connect(&cluster.folder(), bob, &mut || true).unwrap();
+    let film = bob.open_file("film", &mut || true).unwrap();
     std::thread::sleep(Duration::from_secs(22));
+    bob.open_file("film", &mut || true).unwrap_err();
     cluster.mend(&["status", "--as", "ann"]).fails_with(&["expired", "mend renew"]);
     cluster.eventually("its connection is closed", |cluster| !is_up(cluster, "h1"));
     assert!(is_up(&cluster, "h2"));
@@ -60,6 +73,11 @@ fn a_helper_whose_certificate_has_expired_waits_for_a_new_one() {
     });
     assert!(!is_up(&cluster, "h1") && cluster.runs("h1"), "{}", cluster.log("h1"));
     cluster.mend(&["renew", "--valid-for", "1d"]).ok();
+    // A program that has run for longer than its certificate was valid reads on.
+    let mut bytes = vec![0; content.len()];
+    film.read(0, &mut bytes, &mut || true).unwrap();
+    assert!(bytes == content, "other bytes");
+    bob.open_file("film", &mut || true).unwrap();
     cluster.eventually("it is back", |cluster| is_up(cluster, "h1"));
 
     // A helper that starts with an expired certificate waits for a new one as well.

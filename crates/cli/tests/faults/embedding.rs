@@ -31,6 +31,7 @@ fn a_program_that_blocks_between_calls_reads_on() {
         pacing: None,
         verify: false,
         pretend_lost: Vec::new(),
+        expected: Vec::new(),
     };
     for pause in [6, 0] {
         let memory = Memory::new(0, BLOCK_BYTES);

@@ -218,6 +218,17 @@ fn a_java_program_without_the_right_certificate_is_told_so() {
     let none = Requestor::start_as(&cluster, &cluster.folder(), "nobody");
     let said = none.expect("a JDK").answer().expect_err("there is no certificate");
     assert!(said.contains("UNTRUSTED") && said.contains("mend issue"), "{said}");
+    // A program goes on with its certificate after this was renewed.
+    cluster.mend(&["issue", "client", "ann", "--valid-for", "10d"]).ok();
+    let mut ann = Requestor::start_as(&cluster, &cluster.folder(), "clients/ann").expect("a JDK");
+    ann.ask("check").expect("it answers");
+    let expires = |cluster: &Cluster| cluster.mend(&["status"]).out.contains("the certificate of client ann");
+    cluster.eventually("the certificate is about to expire", expires);
+    cluster.mend(&["issue", "client", "ann"]).ok();
+    cluster.eventually("the program presents the new one", |cluster| {
+        ann.ask("check").expect("it answers");
+        !expires(cluster)
+    });
 }
 
 #[test]

@@ -9,8 +9,8 @@ use testbed::{Mend, eventually};
 use crate::mend;
 use crate::world::{ALWAYS, NO_REPAIR, World};
 
-/// How long DataNodes may be down before their blocks are rebuilt elsewhere: longer than a restart takes.
-const GRACE: &str = "90s";
+/// How long DataNodes may be down before their blocks are rebuilt elsewhere: longer than a case runs.
+const GRACE: &str = "30m";
 const SHORT_GRACE: &str = "1s";
 
 fn attach(world: &mut World, repair_after: &str) -> Mend {
@@ -161,11 +161,11 @@ pub fn killed_in_the_middle(world: &mut World) {
 pub fn removed_meanwhile(world: &mut World) {
     let mend = attach(world, GRACE);
     world.put("/RS-6-3-1024k/gone", 20_000_000);
-    mend.wait_until_safe(world.groups().len());
+    wait_until_whole(world, &mend);
     let groups: Vec<_> = world.groups().into_iter().filter(|group| group.path.ends_with("/gone")).collect();
     assert!(mend.run(&["caps", "--total", "4Mbit"]).status.success());
-    world.lose(&[(&groups[0], 1)]);
-    eventually("a repair under way", || mend::is_under_way(&mend)?.then_some(()));
+    let is_under_way = (0..5).any(|_| loses_block_of(world, &mend, "/gone"));
+    assert!(is_under_way, "each repair ended between two looks");
     world.delete("/RS-6-3-1024k/gone");
     assert!(mend.run(&["caps", "--total", "none"]).status.success());
     eventually("nothing is left of it", || {
@@ -176,6 +176,18 @@ pub fn removed_meanwhile(world: &mut World) {
     });
     wait_until_whole(world, &mend);
     world.assert_whole();
+}
+
+/// Loses a block of the first group of a file, and returns whether its repair has begun. It may end between two
+/// looks.
+fn loses_block_of(world: &mut World, mend: &Mend, file: &str) -> bool {
+    wait_until_whole(world, mend);
+    let group = world.groups().into_iter().find(|group| group.path.ends_with(file)).expect("a group");
+    let before = world.lose(&[(&group, 1)]).remove(0);
+    eventually("the repair", || {
+        let is_under_way = mend::is_under_way(mend)?;
+        (is_under_way || world.has_somewhere(&group.shape.blocks[1].name, &before)).then_some(is_under_way)
+    })
 }
 
 /// HDFS and Mend rebuild concurrently. Both produce the same bytes, and one copy of each block remains.
@@ -228,11 +240,13 @@ pub fn a_decommissioned_datanode(world: &mut World) {
 pub fn rot_that_hdfs_knows(world: &mut World) {
     let mend = attach(world, GRACE);
     let narrow = world.largest("RS-6-3-1024k");
-    world.rot(&narrow, 2, 5);
+    let (before, name) = (world.rot(&narrow, 2, 5), narrow.shape.blocks[2].name);
     eventually("the NameNode knows of it", || {
         world.assert_files(); // HDFS decodes the block during the read.
-        (!world.cluster.console().is_healthy("/")).then_some(())
+        // Only Mend repairs, and only after the NameNode knows of it: it may be done already.
+        (!world.cluster.console().is_healthy("/") || world.has_somewhere(&name, &before)).then_some(())
     });
+    world.await_somewhere(&name, &before);
     wait_until_whole(world, &mend);
     world.assert_whole();
 }

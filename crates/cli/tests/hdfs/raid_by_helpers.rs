@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Stdio;
 
-use testbed::{Mend, replace_file};
+use testbed::{Mend, eventually, replace_file};
 
 use crate::mend;
 use crate::ports::Ports;
@@ -45,6 +45,8 @@ pub fn a_helper_killed(world: &mut World) {
     let mut mend = mend::attach(world, &["--raid", "--repair-after", "30m"], true);
     mend.wait_for_helpers();
     put(world, FILE, 4 * STRIPE[0] * BLOCK);
+    // The second stripe takes seconds, so its parity is not finished before the helper is killed.
+    assert!(mend.run(&["caps", "--total", "40Mbit"]).status.success());
     let policy = policy(&mend, "/killed-helper");
     let words = ["raid", "encode", "/killed-helper", "--policy", &policy];
     let mut command =
@@ -57,6 +59,7 @@ pub fn a_helper_killed(world: &mut World) {
     let target = (0..mend.names().len()).find(|&at| second.contains(&world.cluster.nodes()[at].address()));
     let target = target.expect("the line names a DataNode");
     mend.kill_helper(target);
+    assert!(mend.run(&["caps", "--total", "none"]).status.success());
     let rest: Vec<String> = said.map_while(Result::ok).collect();
     assert!(command.wait().expect("it has ended").success(), "{second}\n{}", rest.join("\n"));
     assert!(
@@ -136,7 +139,7 @@ fn serve_metrics(mend: &mut Mend) -> Ports {
 fn received(ports: &Ports, helpers: usize) -> Vec<u64> {
     const METRIC: &str = "mend_node_received_bytes_total{purpose=\"repair\"} ";
     let of = |port: u16| {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the helper listens");
+        let mut stream = eventually("the helper to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").expect("sent");
         let mut text = String::new();
         stream.read_to_string(&mut text).expect("an answer");

@@ -63,14 +63,16 @@ fn rename_and_back(world: &mut World, mend: &Mend, path: &str, policy: &str) {
 pub fn interrupted(world: &mut World) {
     const FILE: &str = "/interrupted/file";
     let mend = mend::attach(world, &["--raid", "--dry-run"], true);
-    put(world, FILE, 20 * BLOCK);
+    put(world, FILE, 30 * BLOCK);
     other_codecs_are_refused(&mend);
+    other_paths_are_refused(&mend);
     let policy = policy(&mend, "/interrupted");
     let words = ["raid", "encode", "/interrupted", "--policy", &policy];
     let mut first =
         mend.verb(&words).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("mend runs");
     let mut said = BufReader::new(first.stderr.take().expect("piped")).lines();
     let is_second = |line: std::io::Result<String>| line.is_ok_and(|line| line.contains("encode stripe 1:"));
+    // The third one is due then, so nothing is published before the command is killed.
     assert!(said.any(is_second), "the second stripe is encoded");
     first.kill().expect("it runs");
     first.wait().expect("it has ended");
@@ -80,7 +82,7 @@ pub fn interrupted(world: &mut World) {
     assert!(said.contains("continue the work in /tmp/raidrs/interrupted/file/.mend-"), "{said}");
     assert!(!said.contains("encode stripe 0:"), "its parity is kept: {said}");
     assert!(holders(world, FILE).iter().all(|nodes| nodes.len() == 1));
-    assert_eq!(holders(world, "/raidrs/interrupted/file").len(), 8);
+    assert_eq!(holders(world, "/raidrs/interrupted/file").len(), 12);
     world.assert_files();
     clean_up(world, &["/interrupted"]);
 }
@@ -95,6 +97,22 @@ fn other_codecs_are_refused(mend: &Mend) {
     let refused = mend.run(&words);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("[[store.raid.codec]]"), "{said}");
+}
+
+/// The coordinator would not repair files outside of `paths`. A plan names them.
+fn other_paths_are_refused(mend: &Mend) {
+    let (path, policy) = (mend.folder().join("mend.toml"), policy(mend, "/interrupted"));
+    let text = fs::read_to_string(&path).expect("readable");
+    let other = text.replace("paths = [\"/\"]", "paths = [\"/other\"]");
+    assert_ne!(other, text);
+    fs::write(&path, other).expect("written");
+    let refused = mend.run(&["raid", "encode", "/interrupted", "--policy", &policy]);
+    let plan = mend.ask(&["raid", "plan", "/interrupted", "--policy", &policy]).expect("a plan");
+    fs::write(&path, text).expect("written");
+    let held = plan["units"][0]["held"].as_str();
+    assert!(held.is_some_and(|why| why.contains("outside of `paths`")), "{plan}");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("outside of `paths`"), "{said}");
 }
 
 /// Stores a file with three replicas of each block.

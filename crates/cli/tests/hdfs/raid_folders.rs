@@ -40,6 +40,10 @@ pub fn there_and_back(world: &mut World) {
     assert!(said.contains("record the blocks of the folder"), "{said}");
     assert_encoded(world, &files);
     await_stripes(&mend, groups + STRIPES, 0);
+    // Its blocks are in stripes with those of other files.
+    let refused = mend.run(&["raid", "undo", &small(3), "--policy", &policy]);
+    let said = String::from_utf8_lossy(&refused.stdout);
+    assert_eq!((refused.status.code(), said.contains("mend raid undo /together")), (Some(1), true), "{said}");
 
     let lost = [block(world, &small(3), 0), block(world, LARGE, 1), block(world, PARITY, 6)];
     repair(world, &mend, groups, &lost);

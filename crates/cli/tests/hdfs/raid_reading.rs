@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hdfs_raid::Codec;
+use hdfs_raid::{Codec, Fingerprint};
 use testbed::hdfs::FsckBlock;
 use testbed::{Mend, content};
 
@@ -64,18 +64,31 @@ pub fn lost_blocks(world: &mut World) {
     world.assert_whole();
 }
 
-/// Stores a file with one replica of each block, and its parity with Mend's note.
+/// Stores a file with one replica of each block, and its parity with Mend's note. The NameNode chooses the
+/// DataNodes at random, so the files are stored again if two DataNodes would lose more of a stripe than can be decoded.
 pub fn encode(world: &mut World) -> Raided {
+    for _ in 0..10 {
+        if let Some(raided) = store(world) {
+            set_note(world, &raided.note);
+            return raided;
+        }
+        world.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", FILE, PARITY]);
+    }
+    panic!("ten times too many blocks of a stripe on two DataNodes");
+}
+
+/// Stores the file and its parity. Returns nothing if no DataNodes can be killed.
+fn store(world: &mut World) -> Option<Raided> {
     let content = content(FILE, BYTES);
     let parity = parity_of(&content);
     let inode = world.files.put_once(&mut world.cluster, FILE, content, BLOCK);
     world.files.put_once(&mut world.cluster, PARITY, parity, BLOCK);
     let [data, parity] = [FILE, PARITY].map(|path| blocks(world, path));
-    let note = format!("1 {inode} 3 {} {}", fingerprint(&data), fingerprint(&parity));
-    set_note(world, &note);
+    let code = Fingerprint::of_code(&Codec::hdfs_raid()[0].code);
+    let note = format!("2 {inode} 3 {} {} {code}", fingerprint(&data), fingerprint(&parity));
     let [holders, parity] = [&data, &parity].map(|blocks| holders(world, blocks));
-    let dead = victims(&holders, &parity);
-    Raided { holders, parity, dead, note }
+    let dead = victims(&holders, &parity)?;
+    Some(Raided { holders, parity, dead, note })
 }
 
 fn blocks(world: &mut World, path: &str) -> Vec<FsckBlock> {
@@ -112,7 +125,7 @@ fn holders(world: &World, blocks: &[FsckBlock]) -> Vec<usize> {
 
 /// Chooses a DataNode with a block of the first stripe, and the one with the file's last block. No stripe has
 /// more than four blocks on them.
-fn victims(data: &[usize], parity: &[usize]) -> Vec<usize> {
+fn victims(data: &[usize], parity: &[usize]) -> Option<Vec<usize>> {
     let last = *data.last().expect("a block");
     let on = |dead: &[usize; 2], nodes: &[usize]| nodes.iter().filter(|node| dead.contains(node)).count();
     let is_decodable = |dead: &[usize; 2]| {
@@ -120,9 +133,9 @@ fn victims(data: &[usize], parity: &[usize]) -> Vec<usize> {
         stripes.all(|(data, parity)| on(dead, data) + on(dead, parity) <= PARITIES)
     };
     let mut pairs = data[..DATA].iter().map(|&first| [first, last]);
-    let mut dead = pairs.find(is_decodable).expect("DataNodes with few blocks of a stripe").to_vec();
+    let mut dead = pairs.find(is_decodable)?.to_vec();
     dead.dedup();
-    dead
+    Some(dead)
 }
 
 fn read_lost_ranges(world: &mut World, raided: &Raided) {

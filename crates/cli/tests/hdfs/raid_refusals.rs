@@ -49,12 +49,13 @@ pub fn safe_mode(world: &mut World) {
     const FILE: &str = "/safe-mode/file";
     let mend = mend::attach(world, &["--raid", "--dry-run"], true);
     mend.wait_for_helpers();
-    put(world, FILE, 20 * BLOCK);
+    put(world, FILE, 30 * BLOCK);
     let policy = policy(&mend, "/safe-mode");
     let words = ["raid", "encode", "/safe-mode", "--policy", &policy];
     let mut command =
         mend.verb(&words).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("mend runs");
     let mut said = BufReader::new(command.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    // Two others are due then, so nothing is published before safe mode begins.
     assert!(said.any(|line| line.contains("encode stripe 0:")), "the first stripe is encoded");
     world.cluster.console().run(&["dfsadmin", "-safemode", "enter"]);
     assert!(said.any(|line| line.contains("the NameNode is in safe mode; trying again")));

@@ -20,20 +20,24 @@ const FILES: &[(&str, usize)] = &[
     ("RS-10-4-1024k", 30_000_003),
     ("RS-10-4-1024k", 65_537),
 ];
-/// Settings of every NameNode in these tests. DataNodes require block tokens from clients, although users are
-/// not authenticated.
-pub const ALWAYS: [&str; 3] = [
+/// Settings of all daemons in these tests. DataNodes require block tokens from clients, although users are not
+/// authenticated, and count as dead after eight seconds without a heartbeat.
+pub const ALWAYS: [&str; 5] = [
     "dfs.blocksize=4194304",
     "dfs.block.access.token.enable=true",
+    "dfs.heartbeat.interval=500ms",
+    "dfs.namenode.heartbeat.recheck-interval=4000",
     // HDFS tells a DataNode again to delete a surplus copy. The DataNode may have been killed before it has done so.
     "dfs.namenode.excess.redundancy.timeout-sec=10",
 ];
 
 /// Settings with which HDFS rebuilds nothing, so that every rebuilt block comes from Mend.
-pub const NO_REPAIR: [&str; 5] = [
+pub const NO_REPAIR: [&str; 7] = [
     ALWAYS[0],
     ALWAYS[1],
     ALWAYS[2],
+    ALWAYS[3],
+    ALWAYS[4],
     "dfs.namenode.replication.max-streams=0",
     "dfs.namenode.replication.max-streams-hard-limit=0",
 ];
@@ -84,6 +88,7 @@ impl World {
     pub fn use_plugin(&mut self, uses: bool) {
         if self.cluster.loads_plugin() != uses {
             self.cluster.load_plugin(uses);
+            self.cluster.await_plugins();
             self.await_whole();
         }
     }
@@ -167,6 +172,16 @@ impl World {
         before
     }
 
+    /// Like [`lose`](Self::lose), but the NameNode commands no reconstruction before the restarted DataNodes have
+    /// loaded the plug-in: HDFS executes earlier commands, and no log tells of it.
+    pub fn lose_before_commands(&mut self, lost: &[(&Group, usize)]) -> Vec<[Vec<u8>; 2]> {
+        self.cluster.console().run(&["dfsadmin", "-safemode", "enter"]);
+        let before = self.lose(lost);
+        self.await_nodes();
+        self.cluster.console().run(&["dfsadmin", "-safemode", "leave"]);
+        before
+    }
+
     /// Restarts the NameNode with other settings, and waits until HDFS is healthy with one copy of each
     /// block.
     pub fn restart_namenode_with(&mut self, settings: &[&str]) {
@@ -175,9 +190,10 @@ impl World {
         self.await_single_copies();
     }
 
-    /// Waits until all DataNodes are live.
+    /// Waits until all DataNodes are live and have loaded the plug-in, if they are to load it.
     pub fn await_nodes(&mut self) {
         self.cluster.await_nodes(self.cluster.nodes().len());
+        self.cluster.await_plugins();
     }
 
     /// Waits until the NameNode reports these blocks missing. A copy that is rebuilt earlier would count as
@@ -221,10 +237,13 @@ impl World {
         before
     }
 
-    /// Overwrites both files of an existing replica.
+    /// Replaces both files of an existing replica, one right after the other, so that a reader hardly ever opens an old and a new
+    /// one. No reader finds half a file.
     pub fn write_replica(&self, node: usize, name: &ReplicaName, files: &[Vec<u8>; 2]) {
         let paths = self.replica(node, name).expect("there");
-        paths.iter().zip(files).for_each(|(path, bytes)| fs::write(path, bytes).expect("written"));
+        let new = paths.each_ref().map(|path| path.with_extension("new"));
+        new.iter().zip(files).for_each(|(new, bytes)| fs::write(new, bytes).expect("written"));
+        new.iter().zip(&paths).for_each(|(new, path)| fs::rename(new, path).expect("renamed"));
     }
 
     fn verify_pair(&self, node: usize, name: &ReplicaName) {
@@ -274,9 +293,12 @@ impl World {
     /// else. One check is not enough, because HDFS finds surplus copies late.
     pub fn await_single_copies(&mut self) {
         let (end, mut right) = (Instant::now() + Duration::from_secs(180), 0);
-        while right < 3 {
+        loop {
             let wrong = self.wrong_copies();
             right = if wrong.is_empty() { right + 1 } else { 0 };
+            if right == 3 {
+                return;
+            }
             assert!(
                 right > 0 || Instant::now() < end,
                 "waited for one copy of each block:\n{}",

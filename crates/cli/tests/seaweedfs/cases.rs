@@ -10,6 +10,7 @@ use store_api::OpenGate;
 
 use testbed::eventually;
 
+use crate::layout::fullest;
 use crate::world::World;
 
 pub fn the_files_are_what_the_master_lists(world: &mut World) {
@@ -106,24 +107,25 @@ fn wait_for(
 }
 
 pub fn a_killed_server_is_seen_and_its_return(world: &mut World) {
+    let at = fullest(world, &world.pictures);
     let mut volumes = Volumes::default();
     // The listing interval is so long that only the stream of events can report the change in time.
     let started =
         world.runtime.block_on(async { Watch::start(world.master.clone(), Duration::from_secs(3600)) });
     let mut watch = started;
     wait_for(world, &mut watch, &mut volumes, |change| matches!(change, Change::ShardCame { .. }));
-    let id = ServerId(world.servers[2].address.http());
+    let id = ServerId(world.servers[at].address.http());
     let held = volumes
         .iter()
         .flat_map(|(_, volume)| volume.generations.values())
         .flat_map(|it| it.homes.values().flatten());
     let held = held.filter(|home| home.server == id).count();
     assert!(held > 0, "the server has shards");
-    world.servers[2].kill();
+    world.servers[at].kill();
     let seen = wait_for(world, &mut watch, &mut volumes, |change| *change == Change::ServerWent(id.clone()));
     let went = |change: &&Change| matches!(change, Change::ShardWent { server_is_up: false, home, .. } if home.server == id);
     assert_eq!(seen.iter().filter(went).count(), held);
-    world.start_server(2);
+    world.start_server(at);
     let back = |change: &Change| matches!(change, Change::ShardCame { home, .. } if home.server == id);
     wait_for(world, &mut watch, &mut volumes, back);
     eventually("all shards", || (world.list().shard_count() == 28).then_some(()));

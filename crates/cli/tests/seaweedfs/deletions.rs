@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use seaweedfs::{ShardName, VolumeName};
-use testbed::eventually;
+use testbed::{Mend, eventually};
 
 use crate::healing::{GRACE, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
-use crate::layout::shards_at;
+use crate::layout::{fullest, gather, shards_at, while_unmounted};
 use crate::side_files::files_of;
 use crate::world::World;
 
@@ -27,17 +27,6 @@ fn wait_until_deleted(world: &World, at: usize, name: &ShardName, needle: u64) {
         let asked = server.is_deleted(name.volume.id(), name.shard, needle);
         world.runtime.block_on(asked).ok()?.then_some(())
     });
-}
-
-/// Unmounts a server's shards of a volume while `work` runs.
-fn while_unmounted(world: &World, volume: &VolumeName, at: usize, work: impl FnOnce(&[ShardName])) {
-    let shards = shards_at(world, volume, at);
-    let numbers: Vec<u8> = shards.iter().map(|name| name.shard).collect();
-    let server = world.server(at);
-    world.runtime.block_on(server.unmount(volume, &numbers)).expect("unmounted");
-    work(&shards);
-    world.runtime.block_on(server.mount(volume, &numbers)).expect("mounted again");
-    wait_until_whole(world);
 }
 
 /// Makes sure that a server has shards of a volume on both disks. Each disk has the metadata files, and its
@@ -66,9 +55,7 @@ fn spread(world: &World, volume: &VolumeName, at: usize) {
 /// shard. That server has shards on two disks, and returns only the journal of the second one.
 pub fn deletions_on_the_first_disk(world: &mut World) {
     let volume = world.pictures.clone();
-    let has_several =
-        |&at: &usize| world.servers[at].index_folder.is_none() && shards_at(world, &volume, at).len() > 1;
-    let at = (0..world.servers.len()).find(has_several).expect("six servers have 14 shards");
+    let at = fullest(world, &volume);
     spread(world, &volume, at);
     let path = "pictures/33";
     let needle = id_of(world, path);
@@ -90,6 +77,23 @@ pub fn deletions_on_the_first_disk(world: &mut World) {
     world.assert_whole();
 }
 
+/// Another encoding has left a `.vif` on a server's second disk, which has no shards of the volume. The server returns
+/// this file, and the journal of its first disk. Mend replaces the file, and the status does not name the journal.
+fn leave_description(world: &World, mend: &Mend, volume: &VolumeName, at: usize) {
+    let [first, second] = &world.servers[at].folders[..] else { panic!("two folders") };
+    let [right, left_over] = [first, second].map(|folder| folder.join(format!("{volume}.vif")));
+    let right = fs::read(right).expect("there");
+    let mut other: serde_json::Value = serde_json::from_slice(&right).expect("JSON");
+    other["ecShardConfig"]["encodeTsNs"] = "1".into();
+    fs::write(&left_over, other.to_string()).expect("written");
+    eventually("the current description on both disks", || {
+        let conditions = mend.ask(&["status"])?["conditions"].to_string();
+        assert!(!conditions.contains(&format!("{volume}.ecj")), "{conditions}");
+        (fs::read(&left_over).ok()? == right).then_some(())
+    });
+    fs::remove_file(&left_over).expect("removed");
+}
+
 /// Flips a bit of an offset in an index, and marks a needle as deleted.
 fn mark_and_spoil(index: &Path, needle: u64) {
     let bytes = fs::read(index).expect("there");
@@ -107,10 +111,8 @@ fn mark_and_spoil(index: &Path, needle: u64) {
 /// journal there. The index is damaged elsewhere, so Mend replaces it.
 pub fn deletions_that_only_a_damaged_index_marks(world: &mut World) {
     let volume = world.pictures.clone();
-    let has_one_index = |&at: &usize| {
-        !shards_at(world, &volume, at).is_empty() && files_of(world, at, &volume, "ecx").len() == 1
-    };
-    let at = (0..world.servers.len()).find(has_one_index).expect("there is one");
+    let at = fullest(world, &volume);
+    gather(world, &volume, at, 0);
     let path = "pictures/34";
     let needle = id_of(world, path);
     let index = files_of(world, at, &volume, "ecx").remove(0);
@@ -125,6 +127,7 @@ pub fn deletions_that_only_a_damaged_index_marks(world: &mut World) {
     eventually("a whole index", || (fs::read(&index).ok()? == right).then_some(()));
     wait_until_deleted(world, at, &name, needle);
     wait_until_whole(world);
+    leave_description(world, &mend, &volume, at);
     mend.wait_until_safe(2);
     wait_until_unlocked(world);
     drop(mend);
@@ -135,10 +138,8 @@ pub fn deletions_that_only_a_damaged_index_marks(world: &mut World) {
 /// A server has a journal that an earlier encoding of the volume has left. It names a needle that exists.
 pub fn a_journal_of_an_earlier_encoding(world: &mut World) {
     let volume = world.pictures.clone();
-    let has_one_index = |&at: &usize| {
-        shards_at(world, &volume, at).len() > 1 && files_of(world, at, &volume, "ecx").len() == 1
-    };
-    let at = (0..world.servers.len()).find(has_one_index).expect("there is one");
+    let at = fullest(world, &volume);
+    gather(world, &volume, at, 0);
     let needle = id_of(world, "pictures/35");
     let journal = files_of(world, at, &volume, "ecx").remove(0).with_extension("ecj");
     let before = fs::read(&journal).unwrap_or_default();

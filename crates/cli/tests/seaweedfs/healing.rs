@@ -10,6 +10,8 @@ use seaweedfs::{Lock, ShardName, SmallFile, Standing, VolumeName};
 use testbed::seaweedfs::http;
 use testbed::{Mend, eventually};
 
+use crate::layout::{fullest, gather, shards_at};
+use crate::side_files::files_of;
 use crate::world::{World, counts};
 
 /// How long a server may be down before its shards are rebuilt elsewhere: longer than a restart takes.
@@ -121,24 +123,18 @@ pub fn rot_that_nobody_looked_for(world: &mut World) {
 /// The server chosen for new shards has a truncated index (`.ecx`) of the volume and no `.vif`, as after an
 /// interrupted copy.
 pub fn small_files_that_are_not_whole(world: &mut World) {
-    let mend = world.attach(GRACE);
     let volume = world.bucket.clone();
-    let index = |at: usize| world.servers[at].folders[0].join(format!("{volume}.ecx"));
-    let victim = (0..world.servers.len()).find(|&at| {
-        let holds = |shard: &ShardName| {
-            world.servers[at].folders.iter().any(|it| it.join(shard.to_string()).exists())
-        };
-        index(at).exists() && world.shards(&volume).iter().any(holds)
-    });
-    let victim = victim.expect("somebody has the volume on the first disk");
-    let whole = fs::read(index(victim)).expect("its index");
-    let lost: Vec<ShardName> =
-        world.shards(&volume).into_iter().filter(|shard| world.holder(shard).0 == victim).collect();
+    let victim = fullest(world, &volume);
+    gather(world, &volume, victim, 0);
+    let mend = world.attach(GRACE);
+    let index = world.servers[victim].folders[0].join(format!("{volume}.ecx"));
+    let whole = fs::read(&index).expect("its index");
+    let lost = shards_at(world, &volume, victim);
     let before: Vec<_> = lost.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
     let numbers: Vec<u8> = lost.iter().map(|name| name.shard).collect();
     world.runtime.block_on(world.server(victim).unmount(&volume, &numbers)).expect("unmounted");
-    fs::write(index(victim), &whole[..whole.len() - 16]).expect("cut off");
-    let vif = index(victim).with_extension("vif");
+    fs::write(&index, &whole[..whole.len() - 16]).expect("cut off");
+    let vif = index.with_extension("vif");
     if vif.exists() {
         fs::remove_file(vif).expect("removed");
     }
@@ -151,7 +147,7 @@ pub fn small_files_that_are_not_whole(world: &mut World) {
     }
     wait_until_whole(world);
     assert_eq!(world.holder(&lost[0]).0, victim, "it goes back to where it was");
-    assert!(fs::read(index(victim)).expect("its index") == whole, "the index was brought anew");
+    assert!(fs::read(&index).expect("its index") == whole, "the index was brought anew");
     mend.wait_until_safe(2);
     wait_until_unlocked(world);
     drop(mend);
@@ -163,13 +159,14 @@ pub fn small_files_that_are_not_whole(world: &mut World) {
 /// The shards of a dead server are rebuilt elsewhere, and the server returns with all its shards. One copy of each
 /// shard remains. Which one is not tested: a repair may publish a shard while its server is being listed again.
 pub fn a_server_that_goes(world: &mut World) {
+    let leaving = fullest(world, &world.pictures);
     let mut mend = world.attach(GRACE);
-    world.servers[4].kill();
-    mend.kill_helper(4);
+    world.servers[leaving].kill();
+    mend.kill_helper(leaving);
     wait_until_whole(world);
     let spread = counts(&world.list(), &world.pictures);
     assert!(spread.values().all(|&shards| shards <= 3), "14 shards on 5 servers: {spread:?}");
-    world.start_server(4);
+    world.start_server(leaving);
     eventually("what it had", || {
         let surplus = |volume| match world.standing(volume) {
             Some(Standing::Known { surplus, .. }) => !surplus.is_empty(),
@@ -177,7 +174,7 @@ pub fn a_server_that_goes(world: &mut World) {
         };
         surplus(&world.pictures).then_some(())
     });
-    mend.start_helper(4);
+    mend.start_helper(leaving);
     wait_until_whole(world);
     mend.wait_until_safe(2);
     wait_until_unlocked(world);
@@ -220,12 +217,19 @@ pub fn a_shard_replaced_on_disk_only(world: &mut World) {
 
 /// Shards were unmounted before Mend was attached, and their server has lost the volume's index. The files are
 /// intact: with `--dry-run`, Mend leaves them alone; otherwise it puts them into service without rebuilding
-/// them.
+/// them. The same holds for a damaged `.vif` of the other volume.
 pub fn shards_that_are_not_mounted(world: &mut World) {
     let volume = world.bucket.clone();
-    let victim = world.holder(&shard(&volume, 2)).0;
-    let there: Vec<ShardName> =
-        world.shards(&volume).into_iter().filter(|shard| world.holder(shard).0 == victim).collect();
+    let victim = fullest(world, &volume);
+    let has_description = |&at: &usize| {
+        let has_index_folder = world.servers[at].index_folder.is_some();
+        at != victim && !has_index_folder && !shards_at(world, &world.pictures, at).is_empty()
+    };
+    let described = (0..world.servers.len()).find(has_description).expect("the shares are even");
+    gather(world, &world.pictures, described, 0);
+    let description = files_of(world, described, &world.pictures, "vif").remove(0);
+    let right = fs::read(&description).expect("there");
+    let there = shards_at(world, &volume, victim);
     let before: Vec<_> =
         there.iter().map(|name| fs::metadata(world.holder(name).1).expect("there")).collect();
     let numbers: Vec<u8> = there.iter().map(|name| name.shard).collect();
@@ -234,12 +238,15 @@ pub fn shards_that_are_not_mounted(world: &mut World) {
     for folder in &world.servers[victim].folders {
         drop(fs::remove_file(folder.join(format!("{volume}.ecx"))));
     }
+    fs::write(&description, b"{ garbage").expect("written");
     let dry = world.attach_damaged(&["--repair-after", GRACE, "--dry-run"]);
     dry.wait_for_helpers();
     std::thread::sleep(Duration::from_secs(8));
     assert!(paths.iter().all(|path| path.exists()), "nothing is deleted in a dry run");
+    assert_eq!(fs::read(&description).expect("there"), b"{ garbage", "nothing is replaced in a dry run");
     drop(dry);
     let mend = world.attach_damaged(&["--repair-after", GRACE]);
+    eventually("the description as it was", || (fs::read(&description).ok()? == right).then_some(()));
     mend.wait_until_safe(2);
     wait_until_whole(world);
     for ((name, path), before) in there.iter().zip(&paths).zip(&before) {
@@ -255,9 +262,9 @@ pub fn shards_that_are_not_mounted(world: &mut World) {
 pub fn indexes_that_are_lost(world: &mut World) {
     let mend = world.attach(GRACE);
     let volume = world.bucket.clone();
-    let holders: std::collections::BTreeSet<usize> =
-        world.shards(&volume).iter().map(|shard| world.holder(shard).0).collect();
-    let victims: Vec<usize> = holders.into_iter().take(2).collect();
+    let has_indexes_beside_shards =
+        |&at: &usize| world.servers[at].index_folder.is_none() && !shards_at(world, &volume, at).is_empty();
+    let victims: Vec<usize> = (0..world.servers.len()).filter(has_indexes_beside_shards).take(2).collect();
     for &at in &victims {
         world.servers[at].kill();
         for folder in &world.servers[at].folders {

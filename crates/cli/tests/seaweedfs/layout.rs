@@ -12,7 +12,7 @@ use crate::healing::{GRACE, wait_until_as_it_was, wait_until_unlocked, wait_unti
 use crate::world::World;
 
 /// Moves a volume's files with the wanted extensions; shards have the extension `.ecNN`.
-fn move_files(from: &Path, to: &Path, volume: &VolumeName, wanted: impl Fn(&str) -> bool) {
+pub fn move_files(from: &Path, to: &Path, volume: &VolumeName, wanted: impl Fn(&str) -> bool) {
     for entry in fs::read_dir(from).expect("a folder") {
         let name = entry.expect("read").file_name().into_string().expect("text");
         let ending = name.strip_prefix(&format!("{volume}."));
@@ -20,6 +20,40 @@ fn move_files(from: &Path, to: &Path, volume: &VolumeName, wanted: impl Fn(&str)
             fs::rename(from.join(&name), to.join(&name)).expect("moved");
         }
     }
+}
+
+/// Unmounts a server's shards of a volume while `work` runs.
+pub fn while_unmounted(world: &World, volume: &VolumeName, at: usize, work: impl FnOnce(&[ShardName])) {
+    let shards = shards_at(world, volume, at);
+    let numbers: Vec<u8> = shards.iter().map(|name| name.shard).collect();
+    let server = world.server(at);
+    world.runtime.block_on(server.unmount(volume, &numbers)).expect("unmounted");
+    work(&shards);
+    world.runtime.block_on(server.mount(volume, &numbers)).expect("mounted again");
+    wait_until_whole(world);
+}
+
+/// Moves all of a volume's files on a server to one of its two disks, with the deletions in both journals. Does nothing
+/// if no file is on the other disk. A separate index folder keeps its files.
+pub fn gather(world: &World, volume: &VolumeName, at: usize, disk: usize) {
+    let folders = &world.servers[at].folders;
+    let (to, from) = (&folders[disk], &folders[1 - disk]);
+    let is_of_volume = |name: &str| name.starts_with(&format!("{volume}."));
+    let mut names = fs::read_dir(from).expect("a folder").map(|entry| entry.expect("read").file_name());
+    if !names.any(|name| is_of_volume(&name.to_string_lossy())) {
+        return;
+    }
+    while_unmounted(world, volume, at, |_| {
+        let journal = format!("{volume}.ecj");
+        let deletions = [to, from].map(|folder| fs::read(folder.join(&journal)).unwrap_or_default()).concat();
+        move_files(from, to, volume, |ending| !to.join(format!("{volume}.{ending}")).exists());
+        for extension in ["ecx", "ecj", "vif", "ecsum"] {
+            drop(fs::remove_file(from.join(format!("{volume}.{extension}"))));
+        }
+        if !deletions.is_empty() {
+            fs::write(to.join(&journal), deletions).expect("written");
+        }
+    });
 }
 
 /// Restarts a server with a separate index folder. Moves the indexes of its volumes there, and all other
@@ -53,10 +87,16 @@ pub fn shards_at(world: &World, volume: &VolumeName, at: usize) -> Vec<ShardName
     world.shards(volume).into_iter().filter(|name| world.holder(name).0 == at).collect()
 }
 
+/// Returns the server with the most shards of a volume, among those without an index folder. It has at least two,
+/// since no server has more than an even share.
+pub fn fullest(world: &World, volume: &VolumeName) -> usize {
+    let plain = (0..world.servers.len()).filter(|&at| world.servers[at].index_folder.is_none());
+    plain.max_by_key(|&at| shards_at(world, volume, at).len()).expect("several servers")
+}
+
 pub fn an_index_folder(world: &mut World) {
     let volume = world.pictures.clone();
-    let most = (0..world.servers.len()).max_by_key(|&at| shards_at(world, &volume, at).len());
-    let at = most.expect("several servers");
+    let at = fullest(world, &volume);
     split(world, at);
     // Attach without giving Mend the server's index folder.
     let mend = world.attach_plain(GRACE);
@@ -81,13 +121,14 @@ pub fn an_index_folder(world: &mut World) {
     world.assert_whole();
 }
 
-/// A server has mounted two shards without the volume's `.vif`, and therefore with a wrong encoding. It then
+/// A server has mounted up to two shards without the volume's `.vif`, and therefore with a wrong encoding. It then
 /// mounts every further shard of the volume with this encoding as well.
 pub fn a_failed_publication(world: &mut World) {
     let (at, volume) = split_server(world);
     let mut mend = world.attach(GRACE);
     mend.kill_coordinator();
-    let ghosts = shards_at(world, &volume, at)[..2].to_vec();
+    gather(world, &volume, at, 1);
+    let ghosts: Vec<ShardName> = shards_at(world, &volume, at).into_iter().take(2).collect();
     let before: Vec<_> = ghosts.iter().map(|name| fs::read(world.holder(name).1).expect("there")).collect();
     ghosts.iter().for_each(|name| mount_without_vif(world, name, at));
     mend.start_coordinator();
@@ -137,6 +178,7 @@ pub fn a_left_over_encoding(world: &mut World) {
     let mut mend = world.attach(GRACE);
     mend.kill_coordinator();
     mend.kill_helper(at);
+    gather(world, &volume, at, 1);
     let ghost = shards_at(world, &volume, at)[0].clone();
     mount_without_vif(world, &ghost, at);
     eventually("two encodings", || {

@@ -9,7 +9,7 @@ use seaweedfs::VolumeName;
 use testbed::eventually;
 
 use crate::healing::{GRACE, shard, wait_until_as_it_was, wait_until_unlocked, wait_until_whole};
-use crate::layout::{shards_at, split_server};
+use crate::layout::{gather, shards_at, split_server};
 use crate::world::World;
 
 /// Returns the paths of all copies of a volume's file on a server.
@@ -44,9 +44,9 @@ fn middle(bytes: &mut [u8]) {
 }
 
 pub fn small_files_that_rot(world: &mut World) {
-    let mut mend = world.attach(GRACE);
-    // This server has only one copy of each metadata file.
     let (at, volume) = split_server(world);
+    gather(world, &volume, at, 1); // Now this server has only one copy of each metadata file.
+    let mut mend = world.attach(GRACE);
     for extension in ["ecsum", "vif"] {
         let name = shards_at(world, &volume, at).remove(0);
         // Before Mend can check the damaged file, a shard on the same server is lost.
@@ -146,8 +146,9 @@ pub fn an_index_that_is_large(world: &mut World) {
 /// Two disks of a server have `.vif` files of different encodings, so it is unknown which encoding the server
 /// would assume for a new shard. The shard is rebuilt on another server.
 pub fn a_home_that_takes_nothing(world: &mut World) {
-    let mend = world.attach(GRACE);
     let (at, volume) = split_server(world);
+    gather(world, &volume, at, 1);
+    let mend = world.attach(GRACE);
     let name = shards_at(world, &volume, at).remove(0);
     let [first, second] = &world.servers[at].folders[..] else { panic!("two folders") };
     let vif = fs::read_to_string(second.join(format!("{volume}.vif"))).expect("beside its shards");

@@ -11,6 +11,8 @@ use testbed::seaweedfs::{Attaching, Cluster, Options, http};
 use testbed::{Mend, OneNamespace, eventually};
 
 const SERVERS: usize = 6;
+/// The most shards of a volume that a server has if the 14 shards are spread evenly.
+const EVEN_SHARE: usize = 14_usize.div_ceil(SERVERS);
 /// The number of objects in the volume `pictures`, and the size of each in bytes. The volume's shards are
 /// longer than 16 MiB, the size of a block in `.ecsum`.
 const LARGE: (usize, usize) = (60, 3_000_000);
@@ -70,6 +72,28 @@ impl World {
         self.pictures = self.only_volume("pictures");
         self.bucket = self.only_volume("bucket");
         self.encode(&self.both());
+        self.spread_evenly();
+    }
+
+    /// Makes SeaweedFS spread the shards of both volumes evenly over the servers, if its encoder has not. Mend returns
+    /// a lost shard to its server only if the server does not get more than an even share.
+    fn spread_evenly(&self) {
+        let both = self.both();
+        let mut has_moved = false;
+        eventually("even shares", || {
+            let listing = self.list();
+            let is_even =
+                |volume: &VolumeName| counts(&listing, volume).values().all(|&shards| shards <= EVEN_SHARE);
+            if both.iter().all(is_even) && self.are_whole(&both) {
+                return Some(());
+            }
+            has_moved = true;
+            self.shell(&["lock", "ec.balance -apply", "unlock"]);
+            None
+        });
+        if has_moved {
+            self.forget_locations(&both);
+        }
     }
 
     fn only_volume(&self, collection: &str) -> VolumeName {

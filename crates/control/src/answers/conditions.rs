@@ -28,6 +28,8 @@ const SCRUB_OVERDUE_MS: u64 = 35 * 86_400_000;
 const INCOMPLETE: &str = "INCOMPLETE";
 /// How many stripes are named whose repairs the store refuses.
 const REFUSED_TOLD: usize = 5;
+/// How many details of a condition are kept with the end of a repair.
+const DETAILS_KEPT: usize = 5;
 
 /// Conditions of the cluster, the most important first.
 pub(crate) struct Findings {
@@ -117,6 +119,22 @@ pub(crate) fn loud(answers: Answers<'_>, found: &[Finding]) -> Vec<ConditionCode
     found.iter().filter(is_loud).map(|finding| finding.code).collect()
 }
 
+/// Returns the present conditions under which the state of some blocks is unknown, each with its first details only.
+pub(crate) fn unknown(answers: Answers<'_>) -> Vec<Condition> {
+    let mut all = catalog_findings(answers);
+    all.extend(unjudged_finding(answers));
+    all.extend(incomplete_finding(answers));
+    all.retain(Finding::leaves_blocks_unknown);
+    all.sort_by_key(|finding| finding.code);
+    let found = Findings { all, is_partial: answers.is_partial() };
+    let shortened = |finding: &Finding| {
+        let mut condition = answers.condition(finding);
+        condition.details.truncate(DETAILS_KEPT);
+        condition
+    };
+    found.certain().map(shortened).collect()
+}
+
 fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let claims = newer_advice(answers.facts);
@@ -162,17 +180,7 @@ fn catalog_findings(answers: Answers<'_>) -> Vec<Finding> {
 }
 
 fn stripe_findings(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let unjudged = &answers.facts.stripes.unjudged;
-    if !unjudged.is_empty() {
-        let names: Vec<String> = unjudged.views().into_iter().map(|stripe| stripe.stripe).collect();
-        let text = format!("the state of {} is unknown", count(names.len() as u64, "stripe"));
-        found.push(
-            Finding::about(ConditionCode::NotJudged, &names, text)
-                .with_word("NOT KNOWN")
-                .with_details(unjudged.advice()),
-        );
-    }
+    let mut found: Vec<Finding> = unjudged_finding(answers).into_iter().collect();
     found.extend(damage_findings(census));
     if let Some(lost) = found.iter_mut().find(|finding| is_loss(finding.code)) {
         lost.details.extend(loss_details(answers, census, gone));
@@ -185,17 +193,32 @@ fn stripe_findings(answers: Answers<'_>, census: &Census, gone: &[GoneNode]) -> 
     found
 }
 
+/// Finds stripes whose state cannot be determined from the store's answers.
+fn unjudged_finding(answers: Answers<'_>) -> Option<Finding> {
+    let unjudged = &answers.facts.stripes.unjudged;
+    let names: Vec<String> = unjudged.views().into_iter().map(|stripe| stripe.stripe).collect();
+    (!names.is_empty()).then(|| {
+        let text = format!("the state of {} is unknown", count(names.len() as u64, "stripe"));
+        Finding::about(ConditionCode::NotJudged, &names, text)
+            .with_word("NOT KNOWN")
+            .with_details(unjudged.advice())
+    })
+}
+
 /// Finds stripes whose parity must be checked: the catalog was replaced, or the store doubts their digests.
 fn unproven_finding(answers: Answers<'_>, stripes: u64) -> Option<Finding> {
     let (proof, distrusted) = (&answers.scrub.proof, &answers.scrub.distrusted);
     let names = distrusted.names();
-    let texts: Vec<String> = proof.words(stripes).into_iter().chain(distrusted.words()).collect();
-    let left = proof.words(stripes).map_or(0, |_| proof.left()) + names.len();
+    let words = proof.words(answers.facts, stripes);
+    let left = words.as_ref().map_or(0, |_| proof.left()) + names.len();
+    let texts: Vec<String> = words.into_iter().chain(distrusted.words()).collect();
     (!texts.is_empty()).then(|| {
         Finding::new(ConditionCode::Unproven, left as u64, texts.join("; "))
             .with_subjects(&names)
             .with_word("UNPROVEN")
-            .with_details(proof.advice(stripes).into_iter().chain(distrusted.advice(answers.facts)))
+            .with_details(
+                proof.advice(answers.facts, stripes).into_iter().chain(distrusted.advice(answers.facts)),
+            )
     })
 }
 

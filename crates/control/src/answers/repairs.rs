@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-use ::views::{HistoryEvent, ItemState, ProgressView, RebuiltBlock, RepairItem, RepairState, RepairView};
-use recovery::{Estimate, ItemState as Scheduled, RepairId};
+use ::views::{
+    Condition, HistoryEvent, ItemState, ProgressView, RebuiltBlock, RepairItem, RepairState, RepairView,
+};
+use recovery::{Estimate, ItemState as Scheduled, RepairId, Target};
 use repair::{BlockId, NodeId, StripeId};
 use views::Census;
 
-use crate::answers::Answers;
+use crate::answers::{Answers, conditions};
 use crate::counts::count;
 use crate::durations::in_words;
 use crate::error::RepairError;
@@ -51,7 +53,7 @@ impl<'a> Answers<'a> {
         })
     }
 
-    /// Returns the view of a repair of a stripe that a plug-in described. Other repairs are reported as
+    /// Returns the view of a repair of the one stripe that a plug-in described. Other repairs are reported as
     /// unknown.
     pub(crate) fn given_repair_state(self, id: u64) -> Result<RepairView, RepairError> {
         match self.repairs.queue.by_id.get(&id) {
@@ -62,17 +64,18 @@ impl<'a> Answers<'a> {
 
     pub(crate) fn check_open(self, id: u64) -> Result<(), RepairError> {
         let repair = self.repairs.queue.by_id.get(&id).ok_or(RepairError::NoSuchRepair(id))?;
-        match repair.ended_unix_ms {
-            None => Ok(()),
-            Some(_) => Err(RepairError::RepairEnded {
+        match repair.is_open() {
+            true => Ok(()),
+            false => Err(RepairError::RepairEnded {
                 repair: id,
                 state: self.repair_view(id, &ItemPage::NONE).state,
             }),
         }
     }
 
+    /// Returns the view of a repair with its first stripes.
     pub(crate) fn repair_state(self, id: u64) -> Result<RepairView, RepairError> {
-        self.repair_page(id, &ItemPage::default())
+        self.repair_page(id, &ItemPage::FIRST)
     }
 
     /// Returns the view of a repair with a page of its stripes.
@@ -88,7 +91,7 @@ impl<'a> Answers<'a> {
     }
 
     pub(crate) fn open_repairs(self) -> Vec<RepairView> {
-        let open = self.repairs.queue.by_id.iter().filter(|(_, repair)| repair.ended_unix_ms.is_none());
+        let open = self.repairs.queue.by_id.iter().filter(|(_, repair)| repair.is_open());
         open.map(|(&id, _)| self.repair_view(id, &ItemPage::NONE)).collect()
     }
 
@@ -97,7 +100,7 @@ impl<'a> Answers<'a> {
     pub(crate) fn repair_version(self, id: u64) -> Option<u64> {
         let repair = self.repairs.queue.by_id.get(&id)?;
         let state = self.repairs.state_of_repair(id, repair);
-        Some(version(state, self.repairs.counts(self.jobs, id, repair), repair.ended_unix_ms))
+        Some(version(state, self.repairs.counts(self.jobs, id, repair), repair.ended_unix_ms()))
     }
 
     /// Returns the view of a repair from its counters, with a page of its stripes.
@@ -114,10 +117,11 @@ impl<'a> Answers<'a> {
             state,
             counts,
             started_unix_ms: repair.order.asked_unix_ms,
-            ended_unix_ms: repair.ended_unix_ms,
+            ended_unix_ms: repair.ended_unix_ms(),
             progress: self.progress_view(id, repair),
             reasons: self.repairs.reasons(id, repair),
-            version: version(state, counts, repair.ended_unix_ms),
+            unknown: repair.end.as_ref().map_or_else(Vec::new, |end| end.unknown.clone()),
+            version: version(state, counts, repair.ended_unix_ms()),
             items: self.item_views(repair, page),
         }
     }
@@ -194,6 +198,16 @@ impl<'a> Answers<'a> {
         Some(format!("{stripes} with several blocks on one helper: {does}"))
     }
 
+    /// Returns the present conditions under which the state of some blocks is unknown, if the result of an ended repair
+    /// depends on them: the repair was to rebuild all lost blocks, or found none.
+    pub(crate) fn unknown_after(self, id: u64) -> Vec<Condition> {
+        let is_of_all = self.repairs.queue.by_id[&id].order.target == Target::All;
+        match is_of_all || self.repair_view(id, &ItemPage::NONE).found_nothing() {
+            true => conditions::unknown(self),
+            false => Vec::new(),
+        }
+    }
+
     /// Logs the end of a repair. Returns its final view.
     pub(crate) fn log_end(self, id: u64) -> RepairView {
         let view = self.repair_view(id, &ItemPage::NONE);
@@ -226,6 +240,7 @@ impl<'a> Answers<'a> {
             lost_from: by_name(&repair.lost_from),
             rebuilt_on: by_name(&repair.rebuilt_on),
             reasons: view.reasons.clone(),
+            unknown: view.unknown.clone(),
         }
     }
 }

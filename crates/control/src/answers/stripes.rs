@@ -40,7 +40,7 @@ pub(crate) fn block_place(facts: Facts<'_>, block: &str) -> Result<BlockPlace, R
 }
 
 pub(crate) fn contradiction_views(facts: Facts<'_>) -> Vec<ContradictionView> {
-    let known = facts.stripes.contradictions.0.iter().filter_map(|(stripe, contradiction)| {
+    let known = facts.stripes.contradictions.open.iter().filter_map(|(stripe, contradiction)| {
         Some(contradiction_view(facts, contradiction, &facts.stripes.stripe_record(stripe).ok()?))
     });
     known.take(LISTED).collect()

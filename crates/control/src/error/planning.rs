@@ -10,6 +10,8 @@ use crate::error::ErrorKind;
 pub enum PlanningError {
     #[error("stripe {stripe} has blocks b0 to b{}, but no b{index}", blocks - 1)]
     NoSuchIndex { stripe: String, index: u16, blocks: usize },
+    #[error("block b{index} of stripe {stripe} was replaced since it was found")]
+    BlockReplaced { stripe: String, index: u16 },
     #[error("no block of stripe {0} is lost, so there is nothing to plan")]
     NothingLost(StripeId),
     #[error(transparent)]
@@ -21,7 +23,7 @@ pub enum PlanningError {
 impl PlanningError {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
-            Self::Plan(PlanError::Decode { .. }) => ErrorKind::Conflict,
+            Self::BlockReplaced { .. } | Self::Plan(PlanError::Decode { .. }) => ErrorKind::Conflict,
             Self::NoSuchIndex { .. } | Self::NothingLost(_) | Self::Scheme(_) | Self::Plan(_) => {
                 ErrorKind::Invalid
             }
@@ -31,6 +33,7 @@ impl PlanningError {
     pub(crate) fn next_step(&self) -> String {
         match self {
             Self::NoSuchIndex { .. } => "see the stripe's blocks with `mend stat`".into(),
+            Self::BlockReplaced { .. } => "find the block again, and read all of it".into(),
             Self::NothingLost(_) => "name a block instead, or treat blocks as lost (mend plan --lost)".into(),
             Self::Scheme(_) => "choose one of the schemes listed".into(),
             Self::Plan(PlanError::Decode { .. }) => "start helpers that are down, then try again".into(),

@@ -91,7 +91,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether a recorded copy of a block is good, as far as is known.
-    fn is_good(self, block: &BlockRecord, holder: &Replica) -> bool {
+    pub(crate) fn is_good(self, block: &BlockRecord, holder: &Replica) -> bool {
         self.known_state(block, holder) == BlockState::Healthy
     }
 

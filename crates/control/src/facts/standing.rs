@@ -49,7 +49,7 @@ impl<'a> Facts<'a> {
                 bad.entry(slot).or_default().insert((index, *node));
             }
         }
-        let contradictory = self.stripes.contradictions.0.keys();
+        let contradictory = self.stripes.contradictions.open.keys();
         let contradictory = contradictory.filter_map(|stripe| picture.slot_of_file(stripe)).collect();
         Doubts { bad, contradictory }
     }

@@ -26,6 +26,7 @@ pub(super) type Link = (NodeId, NodeId);
 /// A series of probes, running or ended.
 #[derive(Debug)]
 pub(crate) struct Probes {
+    pub(super) started_unix_ms: u64,
     pub(super) pairs: bool,
     pub(super) bytes: u64,
     pub(super) waiting: VecDeque<Link>,

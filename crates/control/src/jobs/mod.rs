@@ -20,9 +20,10 @@ use recovery::{ItemId, Loads, ReservationId};
 use repair::wire::RequestFailure;
 use repair::wire::control::{Ended, ToNode};
 use repair::{
-    BlockProblem, Digest, Job, JobAction, JobError, JobId, NodeId, Outcome, ParityOutcome, StripeId,
+    BlockProblem, Copies, Digest, Job, JobAction, JobError, JobId, NodeId, Outcome, ParityOutcome,
+    StripeBlock, StripeId,
 };
-use store_api::{BlockState, CatalogError, Origin, PutId, StoreError, StripeWrite, Write};
+use store_api::{BlockRecord, BlockState, CatalogError, Origin, PutId, StoreError, StripeWrite, Write};
 use views::JobView;
 
 use crate::base::Base;
@@ -72,8 +73,8 @@ pub(crate) struct RunningJob {
     pub(crate) trouble: Option<String>,
     /// Writes of this job in flight. The job ends only when all are answered.
     pub(crate) recording: usize,
-    /// Blocks that turned out bad while writes of this job were in flight.
-    pub(crate) lost_meanwhile: Vec<(BlockIndex, BlockProblem)>,
+    /// Copies that turned out bad while writes of this job were in flight.
+    pub(crate) lost_meanwhile: Vec<(BlockIndex, NodeId, BlockProblem)>,
     /// The job's result, while writes are still in flight.
     pub(crate) ended: Option<Result<Outcome, JobError>>,
     /// The job's bandwidth reservation, if the job is not a repair.
@@ -98,7 +99,9 @@ impl Jobs {
                 });
                 self.publish(facts, id, (block, node, digest), replaced, out);
             }
-            JobAction::BlockLost { block, problem } => self.lose_block(facts, id, block, &problem, out),
+            JobAction::BlockLost { block, node, problem } => {
+                self.lose_block(facts, id, (block, node), &problem, out);
+            }
             JobAction::Contradicted { blocks } => self.take_contradiction(id, &blocks, out),
             JobAction::Slow { nodes } => out.tell(Signal::HeldUp(nodes)),
             JobAction::Finish(result) => self.finish(facts, id, *result, out),
@@ -187,8 +190,8 @@ impl Jobs {
             return;
         }
         let ended = running.ended.take();
-        for (block, problem) in std::mem::take(&mut running.lost_meanwhile) {
-            self.lose_block(facts, id, block, &problem, out);
+        for (block, node, problem) in std::mem::take(&mut running.lost_meanwhile) {
+            self.lose_block(facts, id, (block, node), &problem, out);
         }
         if let Some(result) = ended {
             out.tell(Signal::Ended { job: id, result: Box::new(result) });
@@ -210,7 +213,7 @@ impl Jobs {
                 && running.holders.get(usize::from(block.0)) == Some(&Some(node))
         };
         for running in self.running.values_mut().filter(records) {
-            running.lost_meanwhile.push((block, problem.clone()));
+            running.lost_meanwhile.push((block, node, problem.clone()));
         }
     }
 
@@ -218,18 +221,18 @@ impl Jobs {
         &mut self,
         facts: Facts<'_>,
         id: JobId,
-        block: BlockIndex,
+        (block, node): (BlockIndex, NodeId),
         problem: &BlockProblem,
         out: &mut Out,
     ) {
         let running = self.running.get_mut(&id).expect("the job is still running");
         if running.recording > 0 {
             // The block's home is known only when the write is answered.
-            return running.lost_meanwhile.push((block, problem.clone()));
+            return running.lost_meanwhile.push((block, node, problem.clone()));
         }
-        let (stripe, holder) = (running.stripe.clone(), running.holders[usize::from(block.0)]);
+        let stripe = running.stripe.clone();
         let is_put = matches!(running.owner, Owner::Put { .. });
-        if let (Some(node), Some(given)) = (holder, facts.stripes.given.get(&stripe))
+        if let Some(given) = facts.stripes.given.get(&stripe)
             && let Some(state) = state_for(problem)
         {
             out.tell(Signal::GivenLost { stripe: stripe.clone(), index: block, node, state });
@@ -242,10 +245,13 @@ impl Jobs {
         let Ok(record) = facts.stripes.picture.stripe(&stripe) else { return };
         let Some(known) = record.block(block) else { return };
         // The job may have read a copy that the catalog no longer lists.
-        let there = |&node: &NodeId| known.state_on(node).is_some();
-        let Some(node) = holder.filter(there) else { return };
-        if is_put && known.state_on(node) != Some(BlockState::Healthy) {
-            return; // The block is not stored yet.
+        let Some(recorded) = known.state_on(node) else { return };
+        if is_put && recorded != BlockState::Healthy {
+            // The block is not stored yet, or only not recorded yet.
+            if running.stored.iter().any(|&(index, at, _)| (index, at) == (block, node)) {
+                running.lost_meanwhile.push((block, node, problem.clone()));
+            }
+            return;
         }
         // A verdict about a block of a put may be older than the block: a helper that registers again during the put
         // lists the block before it is complete. A read may go on with the files of a former encoding.
@@ -298,10 +304,10 @@ impl Jobs {
         }
     }
 
-    /// Records the blocks that a put's job stored, even if the job failed, because only recorded blocks can
-    /// be removed later.
-    fn record_put(&mut self, facts: Facts<'_>, id: JobId, out: &mut Out) {
-        let running = self.running.get_mut(&id).expect("a running job has not finished yet");
+    /// Records the blocks that a put's job has stored so far, even if the job fails, because only recorded
+    /// blocks can be removed later.
+    pub(crate) fn record_put(&mut self, facts: Facts<'_>, id: JobId, out: &mut Out) {
+        let running = self.running.get_mut(&id).expect("the job is still running");
         if running.stored.is_empty() {
             return;
         }
@@ -430,6 +436,35 @@ impl RunningJob {
     /// Whether a node stores a block for this job.
     pub(crate) fn is_target(&self, node: NodeId) -> bool {
         self.job.targets().any(|(_, target)| target == node)
+    }
+
+    /// Lets later plans of the job read blocks where they are now, because other jobs and stores move them.
+    pub(crate) fn find_copies(&mut self, facts: Facts<'_>) {
+        let Ok(record) = facts.stripes.stripe_record(&self.stripe) else { return };
+        let stripe = self.job.stripe();
+        if matches!(self.owner, Owner::Put { .. }) || record.code != *stripe.code.spec() {
+            return;
+        }
+        // A store that others run can encode the same data anew, with blocks of the same names and lengths.
+        let is_same = |block: &StripeBlock, known: &BlockRecord| {
+            let is_proven = block.digest.is_some() && block.digest == known.digest;
+            is_still(block, known) && (is_proven || facts.base.store.owns_files())
+        };
+        let copies = |(index, block): (BlockIndex, &StripeBlock)| {
+            let known = record.block(index).filter(|known| is_same(block, known))?;
+            let bad = known.holders().filter(|holder| !facts.is_good(known, holder));
+            let bad = bad.map(|holder| holder.node).collect();
+            Some(Copies { good: facts.readers(known).collect(), bad })
+        };
+        let copies = stripe.indices().zip(&stripe.blocks).map(copies).map(Option::unwrap_or_default);
+        let copies: Vec<Copies> = copies.collect();
+        self.job.handle_copies(&copies);
+        let stored: BTreeSet<BlockIndex> = self.job.targets().map(|(index, _)| index).collect();
+        let stripe = self.job.stripe();
+        let read = stripe.indices().filter(|index| !stored.contains(index));
+        for (index, node) in read.filter_map(|index| Some((index, stripe.block(index).holder?))) {
+            self.holders[usize::from(index.0)] = Some(node);
+        }
     }
 
     /// Returns the node from which the job reads a block, or on which it has stored the block.

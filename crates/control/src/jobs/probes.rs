@@ -72,8 +72,16 @@ impl LinkTests {
             return Err(NetworkError::TooManyLinks { links: waiting.len(), most: MOST_LINKS }.into());
         }
         let bytes = request.bytes.unwrap_or(MANY).clamp(LEAST, MOST);
-        self.probes =
-            Some(Probes { pairs: request.pairs, bytes, waiting, running: None, results: Vec::new() });
+        // The clock may have been set back.
+        let after_last = self.probes.as_ref().map_or(0, |last| last.started_unix_ms + 1);
+        self.probes = Some(Probes {
+            started_unix_ms: facts.base.unix_ms.max(after_last),
+            pairs: request.pairs,
+            bytes,
+            waiting,
+            running: None,
+            results: Vec::new(),
+        });
         self.probe_next(facts, out);
         self.probe_view(facts)
     }
@@ -222,6 +230,7 @@ impl LinkTests {
             bytes: probes.bytes,
             left: probes.left() as u64,
             links: probes.results.iter().map(link).collect(),
+            started_unix_ms: probes.started_unix_ms,
         })
     }
 }
@@ -356,7 +365,8 @@ mod tests {
     fn a_port_carries_what_its_best_link_does() {
         let [a, b, c] = [1, 2, 3].map(NodeId);
         let results = vec![((a, b), Ok(5.0)), ((a, c), Ok(9.0)), ((b, c), Err("gone".to_owned()))];
-        let probes = Probes { pairs: false, bytes: 1, waiting: VecDeque::new(), running: None, results };
+        let waiting = VecDeque::new();
+        let probes = Probes { started_unix_ms: 1, pairs: false, bytes: 1, waiting, running: None, results };
         assert_eq!(probes.ports((a, b)), [Some(9.0), Some(5.0)]);
         assert_eq!(probes.ports((b, c)), [None, Some(9.0)]);
     }

@@ -2,10 +2,11 @@
 
 use codes::BlockIndex;
 use repair::wire::RequestFailure;
-use repair::wire::control::{MAX_OPEN_REQUESTS, ToNode};
+use repair::wire::control::{ExpectedBlock, MAX_OPEN_REQUESTS, ToNode};
 use repair::{JobRequest, NodeId, Policy, Scheme, StripeId, Verify, Wanted};
+use store_api::StripeRecord;
 
-use crate::error::{DescriptionError, RequestError, SessionError};
+use crate::error::{DescriptionError, PlanningError, RequestError, SessionError};
 use crate::facts::Facts;
 use crate::jobs::Jobs;
 use crate::jobs::Requests;
@@ -23,6 +24,7 @@ pub(crate) struct Read {
     pub(crate) policy: Policy,
     pub(crate) verify: bool,
     pub(crate) pretend_lost: Vec<BlockIndex>,
+    pub(crate) expected: Vec<ExpectedBlock>,
 }
 
 impl Jobs {
@@ -34,10 +36,11 @@ impl Jobs {
         read: Read,
         out: &mut Out,
     ) -> Result<(), RequestError> {
-        if facts.nodes.is_plugin(client) && facts.stripes.given.get(&read.stripe).is_none() {
+        if facts.nodes.is_plugin(client) && !facts.stripes.given.may_be_read(&read.stripe) {
             return Err(DescriptionError::NotGiven(read.stripe).into());
         }
         let record = facts.stripes.stripe_record(&read.stripe)?;
+        check_expected(&record, &read.expected)?;
         crate::stripes::indices::check_indices(&record, &read.blocks)?;
         let stripe = facts.stripe_now(&record, &read.pretend_lost)?;
         // A stored block needs no check here. A decoded block may have been computed from a wrong one, so it
@@ -65,12 +68,30 @@ impl Jobs {
     }
 }
 
+/// Checks that blocks are recorded as the client found them earlier. The helpers compare the blocks with the record,
+/// so the client gets bytes of the blocks that it found.
+fn check_expected(record: &StripeRecord, expected: &[ExpectedBlock]) -> Result<(), PlanningError> {
+    let is_other = |found: &&ExpectedBlock| {
+        !record.block(found.index).is_some_and(|block| found.is(block.bytes, block.digest))
+    };
+    match expected.iter().find(is_other) {
+        None => Ok(()),
+        Some(found) => {
+            Err(PlanningError::BlockReplaced { stripe: record.id.to_string(), index: found.index.0 })
+        }
+    }
+}
+
 impl Nodes {
     /// Refuses a client's request; the answer includes the next step.
     pub(crate) fn refuse_request(&self, client: NodeId, tag: u64, error: &RequestError, out: &mut Out) {
-        let (detail, next_step) = (error.to_string(), error.next_step());
-        let result = Err(RequestFailure::Refused { detail, next_step });
-        self.send(client, ToNode::Closed { tag, result }, out);
+        let detail = error.to_string();
+        let is_replaced = matches!(error, RequestError::Planning(PlanningError::BlockReplaced { .. }));
+        let failure = match is_replaced {
+            true => RequestFailure::Replaced { detail },
+            false => RequestFailure::Refused { detail, next_step: error.next_step() },
+        };
+        self.send(client, ToNode::Closed { tag, result: Err(failure) }, out);
     }
 }
 

@@ -3,23 +3,27 @@
 use std::collections::BTreeSet;
 
 use codes::BlockIndex;
-use recovery::End;
+use recovery::{End, ItemState};
 use repair::{Stripe, StripeId};
 use store_api::StripeRecord;
 
 use crate::facts::Facts;
 use crate::repairs::obstacle::Obstacle;
 use crate::repairs::orders::Order;
+use crate::repairs::verify_first::Reads;
 use crate::repairs::{Repairs, UNPROVEN_NEXT};
 use crate::stripes::indices::indexed;
 
+/// The next step for a stripe without known losses if one of its blocks could not be read.
+const UNREAD_NEXT: &str = "see the logs of these helpers, or start helpers that are down (mend node list), then repair \
+     again; mend scrub reads all blocks";
+
 impl Repairs {
     /// Records why an item ended, in three cases: nothing was lost, its blocks were lost again, or its stripe
-    /// is unreadable. In the first case, a reason or a rebuilt block that a job has recorded takes
-    /// precedence.
+    /// is unreadable. In the first case, a reason that is recorded already or a rebuilt block takes precedence.
     pub(crate) fn explain_end(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, end: End) {
         let (reason, next_step) = match end {
-            End::NothingLost => (self.verify_first.nothing_lost(facts, stripe), None),
+            End::NothingLost => ("nothing is lost".to_owned(), None),
             End::LostAgain => (
                 "its blocks were lost again after each repair".to_owned(),
                 Some("check mend status and the helpers for failing disks".to_owned()),
@@ -33,6 +37,39 @@ impl Repairs {
         let Some(item) = self.queue.item(repair, stripe) else { return };
         if item.reason.is_none() && item.rebuilt.is_empty() || end != End::NothingLost {
             (item.reason, item.next_step) = (Some(reason), next_step);
+        }
+    }
+}
+
+impl Repairs {
+    /// Resumes the stripes whose blocks were read before a repair. If some of the blocks could not be read and none is
+    /// lost as far as is known, the item fails: without an answer, it is not known whether there is anything to repair.
+    pub(crate) fn follow_reads(&mut self, facts: Facts<'_>) {
+        for ((repair, stripe), reads) in self.verify_first.take_answered() {
+            if !reads.found_bad && self.wants_nothing(facts, repair, &stripe) {
+                self.explain_reads(facts, repair, &stripe, &reads);
+            }
+            self.scheduler.let_go(&stripe);
+        }
+    }
+
+    /// Whether none of the blocks that a repair names in a stripe is lost.
+    fn wants_nothing(&self, facts: Facts<'_>, repair: u64, stripe: &StripeId) -> bool {
+        let (repair, record) = (self.queue.by_id.get(&repair), facts.stripes.stripe_record(stripe).ok());
+        repair.zip(record).is_some_and(|(repair, record)| facts.wanted_of(&repair.order, &record).is_empty())
+    }
+
+    fn explain_reads(&mut self, facts: Facts<'_>, repair: u64, stripe: &StripeId, reads: &Reads) {
+        let Some(item) = self.queue.item(repair, stripe) else { return };
+        if matches!(self.scheduler.state(item.id), ItemState::Running(_) | ItemState::Ended(_)) {
+            return;
+        }
+        match reads.obstacle(facts) {
+            None => item.reason = Some(reads.nothing_lost(facts)),
+            Some(obstacle) => {
+                item.fail(obstacle, UNREAD_NEXT);
+                self.scheduler.decline(item.id, End::Failed);
+            }
         }
     }
 }

@@ -50,7 +50,7 @@ impl Repairs {
             let order = self.queue.by_id[&id].order.clone();
             let records = facts.stripes_of(&order.target);
             for record in &records {
-                self.verify_first.begin(facts, &order, record, &mut self.scheduler, out);
+                self.verify_first.begin(facts, (id, &order), record, &mut self.scheduler, out);
                 self.push_item(facts, id, &order, record);
             }
             self.begin_course(facts, id, &records);

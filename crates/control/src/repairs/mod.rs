@@ -72,6 +72,7 @@ use crate::repairs::orders::Order;
 use crate::repairs::paused_jobs::PausedJobs;
 use crate::repairs::queue::Queue;
 use crate::repairs::refusals::Refusals;
+use crate::repairs::repair::RepairEnd;
 use crate::repairs::stand_in::OpenOrders;
 use crate::repairs::verify_first::VerifyFirst;
 use crate::storing::then::Then;
@@ -240,8 +241,8 @@ impl Repairs {
     /// Drops all state about a stripe that was removed.
     pub(crate) fn forget_stripe(&mut self, stripe: &StripeId) {
         self.refusals.forget(stripe);
-        self.verify_first.forget(stripe);
         self.scheduler.drop_stripe(stripe);
+        self.verify_first.forget(stripe, &mut self.scheduler);
     }
 
     /// Handles the end of a job of a repair: reports the result to the scheduler and records it in the item.
@@ -259,6 +260,8 @@ impl Repairs {
         let now = facts.base.now;
         let Some(item) = self.queue.item(repair, stripe) else { return };
         match (result, trouble) {
+            // Its last block may have been refused, because the stripe was removed or its claim was lost.
+            (Err(JobError::Cancelled), _) => self.scheduler.handle_cancelled(item.id),
             (_, Some(trouble)) => {
                 item.fail(trouble, "check the coordinator's log and disk");
                 self.scheduler.handle_failed(item.id, Failure::Permanent, now);
@@ -270,7 +273,6 @@ impl Repairs {
                 let repair = self.queue.by_id.get_mut(&repair).expect("the repair of an item exists");
                 repair.note_rebuilt(stripe, record.as_ref(), outcome);
             }
-            (Err(JobError::Cancelled), None) => self.scheduler.handle_cancelled(item.id),
             (Err(error), None) => self.item_failed(facts, repair, stripe, &error),
         }
     }
@@ -308,10 +310,9 @@ impl Repairs {
     /// Ends a repair that has no work left. Returns whether it was open.
     pub(crate) fn end(&mut self, facts: Facts<'_>, jobs: &Jobs, id: u64, out: &mut Out) -> bool {
         out.store(dropped(id), Then::Nothing);
-        let left = self.left_on_node(facts, id);
+        let (unix_ms, left_on_node) = (facts.base.unix_ms, self.left_on_node(facts, id));
         let Some(repair) = self.queue.by_id.get_mut(&id) else { return false };
-        repair.ended_unix_ms = Some(facts.base.unix_ms);
-        repair.left_on_node = left;
+        repair.end = Some(RepairEnd { unix_ms, left_on_node, unknown: Vec::new() });
         repair.waiting.drain(..).for_each(|waiting| out.answer(waiting.reply, Ok(())));
         self.queue.note_ended(id);
         self.end_course(facts, jobs, id);

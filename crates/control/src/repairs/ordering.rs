@@ -92,7 +92,7 @@ impl Facts<'_> {
     }
 
     pub(crate) fn queue_order(self, order: Order, reply: Reply<RepairView>, out: &mut Out) {
-        match self.number_of_order(out) {
+        match self.number_of_order(&order, out) {
             Ok(id) => {
                 let (write, then) = Ordered::new(id, order, OrderedBy::Request(reply)).stored();
                 out.store(write, then);
@@ -108,7 +108,7 @@ impl Facts<'_> {
         reply: Reply<RebalanceView>,
         out: &mut Out,
     ) {
-        match self.number_of_order(out) {
+        match self.number_of_order(&order, out) {
             Ok(id) => {
                 let (write, then) =
                     Ordered::new(id, order, OrderedBy::Rebalance(Box::new(view), reply)).stored();
@@ -118,7 +118,11 @@ impl Facts<'_> {
         }
     }
 
-    fn number_of_order(self, out: &mut Out) -> Result<u64, RequestError> {
+    fn number_of_order(self, order: &Order, out: &mut Out) -> Result<u64, RequestError> {
+        // The last list of a store that does not answer may miss losses. Before the first list, repairs wait for it.
+        if order.given.is_none() && self.nodes.settled {
+            self.stripes.news.check_listed()?;
+        }
         self.check_not_behind()?;
         self.storing.check_storage()?;
         Ok(out.next_number()?)

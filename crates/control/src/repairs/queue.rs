@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use recovery::{ItemId, Priority, Target};
 use repair::{NodeId, StripeId};
-use views::RepairStep;
+use views::{Condition, RepairStep};
 
 use crate::effect::Reply;
 use crate::error::RepairError;
@@ -193,6 +193,13 @@ impl Queue {
     pub(crate) fn note_ended(&mut self, id: u64) {
         if !self.ended.contains(&id) {
             self.ended.push_back(id);
+        }
+    }
+
+    /// Records the conditions at the end of a repair under which the state of some blocks was unknown.
+    pub(crate) fn note_unknown(&mut self, id: u64, unknown: Vec<Condition>) {
+        if let Some(end) = self.by_id.get_mut(&id).and_then(|repair| repair.end.as_mut()) {
+            end.unknown = unknown;
         }
     }
 

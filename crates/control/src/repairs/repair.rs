@@ -7,6 +7,7 @@ use codes::BlockIndex;
 use recovery::ItemId;
 use repair::{BlockId, NodeId, Outcome, ParityOutcome, Scheme, StripeId};
 use store_api::{BlockRecord, StripeRecord};
+use views::Condition;
 
 use crate::effect::Reply;
 use crate::repairs::course::Course;
@@ -26,9 +27,7 @@ pub(crate) struct Repair {
     not_rebuilt_bytes: u64,
     /// The part of the rebuilt blocks that was moved: blocks that were not lost when the repair began.
     pub(crate) moved: Amount,
-    pub(crate) ended_unix_ms: Option<u64>,
-    /// The number of blocks left on the drained node when the repair ended.
-    pub(crate) left_on_node: u64,
+    pub(crate) end: Option<RepairEnd>,
     pub(crate) waiting: Vec<Waiting>,
     /// The last time at which somebody waited for the repair or requested its state, since the coordinator's
     /// start.
@@ -38,6 +37,15 @@ pub(crate) struct Repair {
     pub(crate) lost_from: BTreeMap<NodeId, u64>,
     /// Rebuilt blocks, counted by the helper that has them.
     pub(crate) rebuilt_on: BTreeMap<NodeId, u64>,
+}
+
+/// The end of a repair, and what remained then.
+pub(crate) struct RepairEnd {
+    pub(crate) unix_ms: u64,
+    /// The number of blocks left on the drained node.
+    pub(crate) left_on_node: u64,
+    /// The conditions under which the state of some blocks was unknown, for the API.
+    pub(crate) unknown: Vec<Condition>,
 }
 
 /// A request that waits until a repair ends or its version differs from `since`.
@@ -78,8 +86,7 @@ impl Repair {
             bytes_rebuilt: 0,
             not_rebuilt_bytes: 0,
             moved: Amount::default(),
-            ended_unix_ms: None,
-            left_on_node: 0,
+            end: None,
             waiting: Vec::new(),
             asked: Duration::ZERO,
             course: Course::default(),
@@ -89,7 +96,16 @@ impl Repair {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.ended_unix_ms.is_none()
+        self.end.is_none()
+    }
+
+    pub(crate) fn ended_unix_ms(&self) -> Option<u64> {
+        self.end.as_ref().map(|end| end.unix_ms)
+    }
+
+    /// Returns the number of blocks that were left on the drained node when the repair ended.
+    pub(crate) fn left_on_node(&self) -> u64 {
+        self.end.as_ref().map_or(0, |end| end.left_on_node)
     }
 
     /// Adds an item with the wanted blocks of its stripe. `is_lost` returns whether a block is lost.

@@ -23,6 +23,8 @@ pub struct ItemPage {
 
 impl ItemPage {
     pub(crate) const NONE: Self = Self { after: None, limit: 0 };
+    /// The first stripes, for the answers to changes, which must be short.
+    pub(crate) const FIRST: Self = Self { after: None, limit: 16 };
 }
 
 impl Default for ItemPage {
@@ -36,8 +38,8 @@ impl Repairs {
         let counters = self.counters(id);
         if self.scheduler.repair(RepairId(id)).is_some_and(|state| state.cancelled) {
             RepairState::Cancelled
-        } else if repair.ended_unix_ms.is_some() {
-            match counters.failed + counters.unreadable + repair.left_on_node {
+        } else if repair.end.is_some() {
+            match counters.failed + counters.unreadable + repair.left_on_node() {
                 0 => RepairState::Done,
                 _ => RepairState::Failed,
             }
@@ -60,8 +62,8 @@ impl Repairs {
                 matches!(state, Scheduled::Ended(End::Failed | End::LostAgain | End::Unreadable { .. }))
             };
             repair.items.values().filter(|item| ended(item)).for_each(|item| reasons.add(item));
-        } else if repair.left_on_node > 0 {
-            reasons.add_left(repair.left_on_node);
+        } else if repair.left_on_node() > 0 {
+            reasons.add_left(repair.left_on_node());
         }
         reasons.into_views()
     }

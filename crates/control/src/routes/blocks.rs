@@ -11,6 +11,7 @@ use views::FoundBy;
 
 use crate::control::{Control, facts, outer_facts};
 use crate::helper_queries::{Query, Subject, other_digest, state_for};
+use crate::repairs::scheduler_facts::{tell_blocks, tell_replicas};
 use crate::stripes::Stripes;
 use crate::stripes::continuation::StripeThen;
 use crate::stripes::inventory::is_known_by_name;
@@ -18,7 +19,7 @@ use crate::stripes::inventory::is_known_by_name;
 impl Control {
     /// Closes expired queries to connected helpers, and continues without the answers.
     pub(crate) fn expire_asks(&mut self) {
-        for (number, Query { node, subject, .. }) in self.out.queries.expire(self.base.now) {
+        for (number, Query { node, subject, has_begun, .. }) in self.out.queries.expire(self.base.now) {
             tracing::warn!(
                 helper = %self.nodes.name(node),
                 "a helper did not answer in time; its disk may not respond"
@@ -30,9 +31,12 @@ impl Control {
                     self.scrub.reported.note_unanswered(&self.nodes, node, stripe, index);
                     self.stripes.recheck_next(outer_facts!(self), node, &mut self.out)
                 }
+                // A helper whose disk fails would read all its checksum files again and again.
+                Subject::Tidying if has_begun => {
+                    self.stripes.end_tidying(outer_facts!(self), &self.jobs, node);
+                }
                 Subject::Orphans | Subject::Tidying | Subject::Newer => {}
-                // Bad blocks will be found when they are read.
-                Subject::Returned => self.trust_returned(node),
+                Subject::Returned => self.end_returned(node, has_begun),
                 Subject::Block { .. } | Subject::List => {
                     self.scrub.skip_in_scrub(facts!(self), node, "it does not answer", &mut self.out)
                 }
@@ -219,11 +223,30 @@ fn heed(control: &mut Control, verified: &Verified) {
     }
 }
 
+/// Handles changes of a stripe's blocks.
+pub(crate) fn note_blocks(control: &mut Control, stripe: &StripeId) {
+    tell_blocks(&mut control.repairs.scheduler, facts!(control), stripe);
+    look_for_left_out(control, stripe);
+}
+
+/// Handles a node that is in service or whose helper is connected now, or not any more.
+pub(crate) fn note_replicas(control: &mut Control, node: NodeId) {
+    tell_replicas(&mut control.repairs.scheduler, facts!(control), node);
+    let (outer, jobs) = (outer_facts!(control), &control.jobs);
+    control.stripes.look_for_all_left_out(outer, |stripe, made| jobs.makes(stripe, made), &mut control.out);
+}
+
+/// Opens the ended contradiction of a stripe again if a copy has returned that no check has read since.
+pub(crate) fn look_for_left_out(control: &mut Control, stripe: &StripeId) {
+    let (outer, jobs) = (outer_facts!(control), &control.jobs);
+    control.stripes.look_for_left_out(outer, |of, made| jobs.makes(of, made), stripe, &mut control.out);
+}
+
 /// Forgets a stripe that has been removed.
 pub(crate) fn forget_stripe(control: &mut Control, stripe: &StripeId) {
-    control.scrub.proof.forget(stripe);
     // A stripe whose state is unknown still exists.
     if !control.stripes.unjudged.contain(stripe) {
+        control.scrub.proof.forget(stripe);
         control.scrub.distrusted.note_removed(stripe);
     }
     control.repairs.forget_stripe(stripe);
@@ -250,9 +273,11 @@ pub(crate) fn note_contradiction(
 pub(crate) fn note_parity(control: &mut Control, stripe: &StripeId, read: BTreeMap<BlockIndex, NodeId>) {
     control.surplus.note_parity(facts!(control), &control.jobs, (stripe, &read), &mut control.out);
     control.scrub.distrusted.note_held(facts!(control), stripe, &read);
-    let blocks = read.into_keys().collect();
+    let blocks = read.keys().copied().collect();
     control.scrub.proof.note_held(facts!(control), stripe, &blocks);
-    control.stripes.parity_held(outer_facts!(control), stripe, &blocks, &mut control.out);
+    control.stripes.parity_held(outer_facts!(control), stripe, &read, &mut control.out);
+    // A job may have read other copies than the next one would.
+    look_for_left_out(control, stripe);
 }
 
 /// Has a block verified that a job could not read, now or after its helper has returned.

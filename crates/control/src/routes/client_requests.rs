@@ -29,6 +29,7 @@ impl Control {
                 pacing,
                 verify,
                 pretend_lost,
+                expected,
             } => {
                 // A read extends the readers' lease on the stripe and, if only a plug-in has described the
                 // stripe, the time for which the description is kept.
@@ -37,7 +38,8 @@ impl Control {
                     self.stripes.readers.renew(&self.base, &record);
                 }
                 let policy = Policy { pacing, ..policy(scheme, slice_bytes) };
-                let read = Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost };
+                let read =
+                    Read { stripe, blocks, sub_blocks, window, policy, verify, pretend_lost, expected };
                 self.jobs.read(facts!(self), client, tag, read, &mut self.out)
             }
             ClientRequest::PutStripe { .. } if self.nodes.is_plugin(client) => {

@@ -345,14 +345,19 @@ fn welcome(control: &mut Control, node: NodeId) {
 }
 
 /// Notes blocks that jobs have stored on a helper, and that are missing from the helper's list while the storage has not
-/// recorded them yet. They count as missing once they are recorded.
+/// recorded them yet. They count as missing once they are recorded, unless the helper registers again and lists them.
 fn lose_unlisted(jobs: &mut Jobs, stripes: &Stripes, node: NodeId, listed: &[HeldBlock]) {
     let listed: BTreeSet<&BlockId> = listed.iter().map(|block| &block.id).collect();
     for running in jobs.running.values_mut().filter(|running| running.recording > 0) {
         let Ok(record) = stripes.picture.stripe(&running.stripe) else { continue };
         for (index, block) in indexed(&record) {
-            if running.holder(index) == Some(node) && !listed.contains(&block.id) {
-                running.lost_meanwhile.push((index, BlockProblem::Missing));
+            if running.holder(index) != Some(node) {
+                continue;
+            }
+            let missing = (index, node, BlockProblem::Missing);
+            match listed.contains(&block.id) {
+                true => running.lost_meanwhile.retain(|lost| *lost != missing),
+                false => running.lost_meanwhile.push(missing),
             }
         }
     }

@@ -89,7 +89,11 @@ impl Control {
         for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
             self.jobs.cancel_job(job);
         }
-        self.drain_jobs(); // The jobs' blocks must be recorded before they are removed.
+        self.drain_jobs();
+        // Only recorded blocks can be removed. A job that is left still waits for a helper to commit another block.
+        for job in self.jobs.jobs_of(put).collect::<Vec<_>>() {
+            self.jobs.record_put(facts!(self), job, &mut self.out);
+        }
         if self.jobs.puts.ending.insert(put) {
             self.out.store(Write::Files(FileWrite::AbortPut(put)), PutThen::Aborted { put, reply });
         } else if let Some(reply) = reply {

@@ -17,6 +17,7 @@ use crate::jobs::in_flight::InFlight;
 use crate::jobs::owner::Owner;
 use crate::jobs::reserved_bandwidth::{limited, places};
 use crate::repairs::scheduler_facts::{end_reservation, reserve, reserve_again};
+use crate::routes::blocks::look_for_left_out;
 use crate::signal::Signal;
 
 /// How often it is checked whether the stripes of running repairs are at risk.
@@ -98,7 +99,9 @@ impl Control {
         if self.scrub.checks.has(job) {
             return self.scrub.take_check_report(facts!(self), node, (job, epoch), report, &mut self.out);
         }
-        let listens = self.jobs.running.get(&job).is_some_and(|running| running.job.epoch() == epoch);
+        // A job that has ended may still wait for the storage.
+        let listens = |running: &RunningJob| running.job.epoch() == epoch && !running.job.is_finished();
+        let listens = self.jobs.running.get(&job).is_some_and(listens);
         if let (Report::BadBlock { block, .. }, false) = (&report, listens) {
             self.scrub.take_late_finding(facts!(self), node, block);
         }
@@ -117,6 +120,11 @@ impl Control {
     pub(crate) fn end_job(&mut self, id: JobId, result: Result<Outcome, JobError>) {
         let Some(mut running) = self.jobs.running.remove(&id) else { return };
         let trouble = running.trouble.take();
+        // The storage may refuse a cancelled job's blocks for the reason of the cancellation.
+        let result = match &trouble {
+            Some(_) if running.job.is_cancelled() => result.and(Err(JobError::Cancelled)),
+            _ => result,
+        };
         end_reservation(&mut self.repairs.scheduler, &mut running);
         if let Err(error) = &result {
             let repair = match running.owner {
@@ -150,6 +158,7 @@ impl Control {
             for &node in running.job.nodes().union(&running.left) {
                 self.stripes.remove_discards(outer_facts!(self), &self.jobs, node, &mut self.out);
             }
+            look_for_left_out(self, &running.stripe);
         }
     }
 
@@ -167,13 +176,18 @@ impl Control {
     /// Passes an event to a job that may have to make another plan.
     pub(crate) fn with_job(&mut self, id: JobId, act: impl FnOnce(&mut Job, &Topology, Duration)) {
         let Some(running) = self.jobs.running.get(&id) else { return };
-        let others = match running.job.phase() {
-            JobPhase::StoppingPlan | JobPhase::WaitingForNodes => {
-                running.others(&self.repairs.scheduler, &self.nodes.topology)
-            }
+        match running.job.phase() {
+            JobPhase::StoppingPlan | JobPhase::WaitingForNodes => self.with_planning_job(id, act),
             // After most events the job makes no other plan.
-            _ => Vec::new(),
-        };
+            _ => act_beside(self, id, Vec::new(), act),
+        }
+    }
+
+    /// Passes an event to a job that makes another plan, with what the plan must consider.
+    pub(crate) fn with_planning_job(&mut self, id: JobId, act: impl FnOnce(&mut Job, &Topology, Duration)) {
+        let Some(running) = self.jobs.running.get_mut(&id) else { return };
+        running.find_copies(facts!(self));
+        let others = running.others(&self.repairs.scheduler, &self.nodes.topology);
         act_beside(self, id, others, act);
     }
 
@@ -182,13 +196,6 @@ impl Control {
         let ids: Vec<JobId> = self.jobs.running.keys().copied().collect();
         ids.into_iter().for_each(|id| self.with_job(id, &act));
     }
-}
-
-/// Resumes a paused job, which then makes another plan.
-pub(crate) fn resume_job(control: &mut Control, id: JobId) {
-    let Some(running) = control.jobs.running.get(&id) else { return };
-    let others = running.others(&control.repairs.scheduler, &control.nodes.topology);
-    act_beside(control, id, others, Job::resume);
 }
 
 /// Passes an event to a job. A plan that the job makes then takes account of the bandwidth that others have reserved.

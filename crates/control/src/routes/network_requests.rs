@@ -4,6 +4,7 @@ use crate::answers::nodes::topology_view;
 use crate::commands::NetworkCommand;
 use crate::control::{Control, facts};
 use crate::out::answer;
+use views::CapsView;
 
 impl NetworkCommand {
     pub(super) fn carry_out(self, control: &mut Control) {
@@ -24,9 +25,13 @@ impl NetworkCommand {
                 answer(reply, stopped, &mut control.out);
             }
             Self::Caps(reply) => control.out.answer(reply, Ok(control.capping.view())),
-            Self::ChangeCaps(request, reply) => {
-                control.capping.change((&control.base, &control.nodes), &request, reply, &mut control.out);
-            }
+            Self::ChangeCaps(request, reply) => match control.storing.check_storage() {
+                Ok(()) => {
+                    let (nodes, out) = ((&control.base, &control.nodes), &mut control.out);
+                    control.capping.change(nodes, &request, reply, out);
+                }
+                Err(error) => answer(reply, Err::<CapsView, _>(error), &mut control.out),
+            },
         }
     }
 }

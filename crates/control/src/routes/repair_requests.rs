@@ -68,7 +68,11 @@ impl RepairCommand {
 fn check_described(control: &Control, request: &RepairRequest) -> Result<(), RequestError> {
     let Some(stripe) = request.stripe.as_ref().filter(|_| !request.homes.is_empty()) else { return Ok(()) };
     let stripe = StripeId(stripe.clone());
-    if control.stripes.given.get(&stripe).is_none() && control.repairs.is_being_repaired(&stripe) {
+    let given = &control.stripes.given;
+    // The plug-in may have described the stripe shortly before the repair ended.
+    if given.is_read_as_listed(&stripe)
+        || (given.get(&stripe).is_none() && control.repairs.is_being_repaired(&stripe))
+    {
         return Err(DescriptionError::GivenInUse(stripe).into());
     }
     Ok(control.repairs.queue.check_room(&control.storing, stripe)?)

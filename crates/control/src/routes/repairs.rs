@@ -1,13 +1,13 @@
 //! Carries out the scheduler's actions: starts, resumes and cancels jobs, and ends repairs.
 
 use recovery::{Action, Proposal, Target};
+use repair::Job;
 use serde_json::Value;
 
 use crate::control::{Control, facts, outer_facts};
 use crate::jobs::owner::Owner;
 use crate::repairs::order_records::kept_orders;
 use crate::repairs::proposals::{Pause, Prepared};
-use crate::routes::jobs::resume_job;
 
 impl Control {
     /// Requeues the repairs that an earlier coordinator left unfinished.
@@ -38,11 +38,12 @@ impl Control {
         if self.facts().may_change() {
             let due = self.repairs.take_due(facts!(self));
             for stripe in self.repairs.superseded(facts!(self), &due) {
-                self.stripes.drop_given(&stripe, &mut self.out);
+                self.stripes.supersede_given(outer_facts!(self), stripe, &mut self.out);
             }
             self.repairs.expand_repairs(facts!(self), due, &mut self.out);
             self.resume_jobs();
         }
+        self.repairs.follow_reads(facts!(self));
         // Repairs can end even while the catalog accepts no writes.
         self.poll_repairs();
     }
@@ -97,7 +98,7 @@ impl Control {
             match self.repairs.pause_of(&self.jobs, job, &mut self.out) {
                 Pause::Lasts => continue,
                 Pause::Over => {}
-                Pause::Resumes => resume_job(self, job),
+                Pause::Resumes => self.with_planning_job(job, Job::resume),
                 Pause::GivesWay => self.jobs.cancel_job(job),
             }
             self.repairs.paused_jobs.0.remove(&job);
@@ -107,6 +108,8 @@ impl Control {
     /// Ends a repair that has no work left: records the end in the history and answers waiting requests.
     fn end_repair(&mut self, id: u64) {
         if self.repairs.end(facts!(self), &self.jobs, id, &mut self.out) {
+            let unknown = self.answers().unknown_after(id);
+            self.repairs.queue.note_unknown(id, unknown);
             let view = self.answers().log_end(id);
             self.out.note(self.answers().end_of(id, &view));
             let target = self.repairs.queue.by_id[&id].order.target.clone();

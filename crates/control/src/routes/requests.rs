@@ -41,6 +41,9 @@ impl ClusterCommand {
             Self::History(since, most, reply) => {
                 control.out.answer(reply, Ok(control.history.history(since, most)));
             }
+            Self::HistoryPage(after, since, most, reply) => {
+                control.out.answer(reply, Ok(control.history.page(after, since, most)));
+            }
             Self::NoteFileWork(report, member, reply) => {
                 answer(reply, note_file_work(control, report, &member), &mut control.out);
             }

@@ -47,16 +47,19 @@ impl Control {
         if !bad.is_empty() {
             self.stripes.store_states(outer_facts!(self), bad, &mut self.out);
         }
-        if last && let Some(unproven) = self.nodes.registry.end_description(node) {
-            self.stripes.look_at_silent(outer_facts!(self), node, &unproven.described, &mut self.out);
-            self.repairs.let_go(&unproven.stripes);
+        if last {
+            self.end_returned(node, true);
         }
     }
 
-    /// Stops waiting for the descriptions of a returned helper, because the deadline has passed. From now on,
-    /// repairs rely on the helper's blocks.
-    pub(crate) fn trust_returned(&mut self, node: NodeId) {
-        let unproven = self.nodes.registry.end_description(node).unwrap_or_default();
+    /// Stops waiting for descriptions of a returned helper, because it has sent the last of them or the deadline has
+    /// passed. If it has answered, the blocks that it has not described are verified. Without any answer, repairs rely
+    /// on all its blocks: it may just be slow, and bad blocks will be found when they are read.
+    pub(crate) fn end_returned(&mut self, node: NodeId, has_answered: bool) {
+        let Some(unproven) = self.nodes.registry.end_description(node) else { return };
+        if has_answered {
+            self.stripes.look_at_silent(outer_facts!(self), node, &unproven.described, &mut self.out);
+        }
         self.repairs.let_go(&unproven.stripes);
     }
 }

@@ -73,13 +73,15 @@ impl Control {
                 self.stripes.remember_loss(outer, node, &file, problem.clone(), out);
                 self.scrub.note_spoiled(facts!(self), node, &stripe, &file, &problem);
             }
-            StoreChange::Unjudged(_) => {} // See `take_unjudged`.
+            // See also `take_unjudged`.
+            StoreChange::Unjudged(stripes) => self.scrub.note_unjudged(facts!(self), &stripes),
             StoreChange::Doubted(stripes) => self.scrub.distrusted.set(facts!(self), stripes),
             StoreChange::Remarks(remarks) => self.stripes.news.set_remarks(&remarks),
             StoreChange::FileWorked(work) => self.out.note(history::worked(work)),
             StoreChange::FileBacklog(backlog) => self.stripes.news.file_backlog = Some(backlog),
             StoreChange::Needed(needed) => self.stripes.news.needed = needed,
             StoreChange::Maintained(nodes) => self.stripes.news.maintained = nodes,
+            StoreChange::LateStripes(late) => self.stripes.news.has_late_stripes = late,
             StoreChange::Unlisted(why) => {
                 self.stripes.note_unlisted(outer_facts!(self), why.as_ref(), &mut self.out);
             }

@@ -5,8 +5,10 @@ use crate::nodes::joining::Refusal;
 use crate::routes::file_requests::file_removed;
 use crate::routes::repair_requests::begin_repair;
 use cluster::Role;
+use codes::BlockIndex;
 use repair::wire::control::FromNode;
-use store_api::{Answer, StoreError};
+use repair::{JobId, NodeId, StripeId};
+use store_api::{Answer, CatalogError, RecordWrite, StoreError, Write};
 use views::HistoryEvent;
 
 use crate::control::{Control, facts, outer_facts};
@@ -89,8 +91,17 @@ impl Published {
                 }
             }
         }
-        control.repairs.note_publication(&stripe, error.as_ref());
+        // The store may refuse the block of a cancelled job only because the claim was lost.
+        let running = control.jobs.running.get(&job);
+        if error.is_none() || running.is_none_or(|running| !running.job.is_cancelled()) {
+            control.repairs.note_publication(&stripe, error.as_ref());
+        }
+        if let Some(StoreError::Catalog(CatalogError::NoSuchStripe(_))) = &error {
+            discard_stored(control, job, &blocks);
+        }
         if error.is_none() {
+            let made = made_by(control, job, &stripe, &blocks);
+            control.stripes.contradictions.note_made(&stripe, &made, &mut control.out);
             let (outer, jobs, out) = (outer_facts!(control), &control.jobs, &mut control.out);
             control.stripes.note_made(outer, jobs, job, &stripe, &blocks, out);
         }
@@ -98,6 +109,32 @@ impl Published {
         let (outer, jobs, out) = (outer_facts!(control), &control.jobs, &mut control.out);
         verdicts::mark_condemned(&mut control.stripes, outer, jobs, &stripe, out);
         note_recorded(control, job);
+    }
+}
+
+/// Returns blocks that a job has stored, each with its node. The storage may not list them there yet.
+fn made_by(
+    control: &Control,
+    job: JobId,
+    stripe: &StripeId,
+    blocks: &[BlockIndex],
+) -> Vec<(BlockIndex, NodeId)> {
+    let (running, record) = (control.jobs.running.get(&job), control.stripes.picture.stripe(stripe).ok());
+    let node = |index: BlockIndex| match running {
+        Some(running) => running.holder(index),
+        None => record.as_ref()?.block(index)?.node,
+    };
+    blocks.iter().filter_map(|&index| Some((index, node(index)?))).collect()
+}
+
+/// Marks blocks for removal that a job has stored although their stripe was removed meanwhile. No record names them.
+fn discard_stored(control: &mut Control, job: JobId, blocks: &[BlockIndex]) {
+    let owns_files = control.base.store.owns_files();
+    let Some(running) = control.jobs.running.get(&job).filter(|_| owns_files) else { return };
+    for &index in blocks {
+        let Some(node) = running.holder(index) else { continue };
+        let block = running.job.stripe().block(index).id.clone();
+        control.out.store(Write::Records(RecordWrite::Discard(node, block)), Then::Nothing);
     }
 }
 

@@ -1,9 +1,12 @@
 //! Requests about stripes and blocks.
 
+use repair::StripeId;
+
 use crate::answers::stripes::{block_place, stripe_view_of};
 use crate::commands::StripeCommand;
 use crate::control::{Control, answers, outer_facts};
 use crate::out::answer;
+use crate::routes::blocks::look_for_left_out;
 use crate::stripes::contradictions;
 
 impl StripeCommand {
@@ -26,6 +29,7 @@ impl StripeCommand {
                     &given,
                     &owner,
                 );
+                look_for_left_out(control, &StripeId(given.stripe));
                 control.out.answer(reply, described);
             }
             Self::Explain(request, reply) => {

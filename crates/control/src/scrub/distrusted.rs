@@ -126,7 +126,7 @@ impl Distrusted {
 
     /// Handles a stripe that the store lists, before the picture shows it. A copy that did not count as good
     /// before, or that was not the one to read, was not checked, so the stripe is unproven again. A repair checks
-    /// the block that it publishes by itself.
+    /// the block that it publishes.
     pub(crate) fn note_listed(&mut self, facts: Facts<'_>, jobs: &Jobs, now: &StripeRecord) {
         if !self.doubted.contains(&now.id) && !self.open.contains_key(&now.id) {
             return;

@@ -3,9 +3,10 @@
 //!
 //! In a scrub on request, every live helper reads the blocks that the catalog places on it, a few at a time.
 //! The report lists helpers that disconnect, time out or cannot list their blocks; the scrub continues on the
-//! other helpers. On request, the parity of whole stripes is checked afterwards ([`parity_scrub`]). A stopped
-//! scrub keeps its findings. Stripes in which jobs find contradictions are checked in the same way, and
-//! blocks that clients received with wrong bytes are verified ([`reported`]).
+//! other helpers. It also lists the helpers with blocks of stripes whose state is unknown. On request, the
+//! parity of whole stripes is checked afterwards ([`parity_scrub`]). A stopped scrub keeps its findings.
+//! Stripes in which jobs find contradictions are checked in the same way, and blocks that clients received
+//! with wrong bytes are verified ([`reported`]).
 
 pub(crate) mod background_scrub;
 mod commands;
@@ -14,16 +15,17 @@ pub(crate) mod parity_checks;
 pub(crate) mod parity_scrub;
 pub(crate) mod proof;
 mod put_off;
+mod reopened;
 pub(crate) mod reported;
 pub(crate) mod state;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use codes::BlockIndex;
 use repair::wire::control::ToNode;
 use repair::{BlockId, BlockProblem, Digest, NodeId, StripeId};
 use serde_json::Value;
-use store_api::{BlockRecord, RecordWrite, StripeWrite, Write};
+use store_api::{BlockRecord, RecordWrite, StripeWrite, Unjudged, Write};
 
 use crate::error::{RequestError, ScrubError};
 use crate::facts::Facts;
@@ -32,6 +34,7 @@ use crate::jobs::Jobs;
 use crate::out::Out;
 use crate::records::recall;
 use crate::scrub::parity_checks::Asker;
+use crate::scrub::parity_scrub::UNJUDGED;
 use crate::scrub::state::{NodeScrub, ParityRound, Scrub, Scrubs};
 use crate::storing::then::Then;
 use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
@@ -53,8 +56,14 @@ impl Scrubs {
     pub(crate) fn recall_scrub(&mut self, records: &[(String, Value)]) {
         let last = records.iter().find(|(key, _)| key == LAST_KEY);
         let view = last.and_then(|(_, value)| serde_json::from_value(value.clone()).ok());
-        self.current =
-            view.map(|view| Scrub { view, nodes: BTreeMap::new(), parity: None, inspecting: false });
+        self.current = view.map(|view| Scrub {
+            view,
+            nodes: BTreeMap::new(),
+            parity: None,
+            inspecting: false,
+            unjudged: BTreeSet::new(),
+            unread: BTreeMap::new(),
+        });
         self.unscrubbed_since_unix_ms =
             recall(records, UNSCRUBBED_KEY).find_map(|(_, since)| since).or_else(|| self.completed());
     }
@@ -77,7 +86,7 @@ impl Scrubs {
         out.keep_record(UNSCRUBBED_KEY.to_owned(), &facts.base.unix_ms);
     }
 
-    /// Starts a scrub. If a running scrub already does what is requested, returns the view of that scrub.
+    /// Starts a scrub. If a running scrub already does what is requested, joins that one.
     pub(crate) fn start_scrub(
         &mut self,
         facts: Facts<'_>,
@@ -88,15 +97,19 @@ impl Scrubs {
         if let Some(scrub) = self.current.as_ref().filter(|scrub| scrub.is_running()) {
             return match parity && scrub.parity.is_none() {
                 true => Err(ScrubError::ScrubRuns(scrub.view.scrub).into()),
-                false => Ok(scrub.view()),
+                false => Ok(ScrubView { joined: true, ..scrub.view() }),
             };
         }
         facts.stripes.news.check_listed()?;
-        let round =
-            parity.then(|| ParityRound::new(facts.stripes.picture.of_files().collect(), facts.base.now));
+        let unjudged = facts.stripes.unjudged.names();
+        let round = parity.then(|| {
+            let stripes = facts.stripes.picture.of_files().chain(unjudged.iter().cloned());
+            ParityRound::new(stripes.collect(), facts.base.now)
+        });
         let mut view = ScrubView {
             scrub: out.next_number()?,
             state: ScrubState::Running,
+            joined: false,
             blocks: 0,
             checked: 0,
             without_checksums: 0,
@@ -125,7 +138,8 @@ impl Scrubs {
             self.past.pop_front();
         }
         let then = Then::Inspected { scrub: view.scrub };
-        self.current = Some(Scrub { view, nodes, parity: round, inspecting: true });
+        let unread = facts.stripes.unjudged.holders((facts.nodes, facts.base));
+        self.current = Some(Scrub { view, nodes, parity: round, inspecting: true, unjudged, unread });
         out.store(Write::Stripes(StripeWrite::Inspect), then);
         for node in asked {
             let ask = out.queries.open(node, Subject::List, facts.base.now);
@@ -162,11 +176,9 @@ impl Scrubs {
     ) {
         let record = facts.stripes.picture.stripe(&stripe).ok();
         let known = record.and_then(|record| record.blocks.into_iter().nth(usize::from(index.0)));
-        // The block may have been removed or rebuilt elsewhere since the scrub started.
         let Some(known) = known.filter(|known| known.state_on(node).is_some()) else {
-            let view = &mut self.current.as_mut().expect("a scrub is running").view;
-            view.blocks -= 1;
-            return;
+            let helper = facts.nodes.name(node);
+            return self.current.as_mut().expect("a scrub is running").leave_out(stripe, helper);
         };
         let ask = facts.ask_for_block(node, stripe, index, known, true, out);
         if let Some(node) = self.current.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
@@ -243,6 +255,14 @@ impl Scrubs {
         }
     }
 
+    /// Handles the stripes whose state is unknown now.
+    pub(crate) fn note_unjudged(&mut self, facts: Facts<'_>, unjudged: &[Unjudged]) {
+        self.proof.note_unjudged(facts, unjudged);
+        if let Some(scrub) = self.current.as_mut().filter(|scrub| scrub.is_running()) {
+            scrub.unjudged.extend(unjudged.iter().map(|it| it.stripe.clone()));
+        }
+    }
+
     pub(crate) fn listed_in_scrub(&mut self, node: NodeId) {
         if let Some(node) = self.current.as_mut().and_then(|scrub| scrub.nodes.get_mut(&node)) {
             node.listed = true;
@@ -295,6 +315,7 @@ impl Scrubs {
         let unavailable =
             names.into_iter().zip(scrub.nodes.values()).filter_map(|(name, node)| unavailable(name, node));
         scrub.view.skipped.extend(unavailable);
+        scrub.report_unread(facts);
         scrub.nodes.clear();
         scrub.view.state = state;
         scrub.view.ended_unix_ms = Some(facts.base.unix_ms);
@@ -376,6 +397,38 @@ impl Scrub {
 
     fn is_running(&self) -> bool {
         self.view.ended_unix_ms.is_none()
+    }
+
+    /// Leaves out a block that is not on this helper any more. It was removed or rebuilt elsewhere since the scrub
+    /// started, or the state of its stripe was unknown.
+    fn leave_out(&mut self, stripe: StripeId, helper: String) {
+        self.view.blocks -= 1;
+        if self.unjudged.contains(&stripe) {
+            self.unread.entry(stripe).or_default().insert(helper);
+        }
+    }
+
+    /// Reports the blocks that were not read because the state of their stripes was unknown, unless these stripes are
+    /// gone.
+    fn report_unread(&mut self, facts: Facts<'_>) {
+        let stripes = facts.stripes;
+        let exists = |stripe: &StripeId| {
+            stripes.unjudged.contain(stripe) || stripes.picture.is_pending(stripe).is_some()
+        };
+        let mut blocks: BTreeMap<&str, u64> = BTreeMap::new();
+        for (_, helpers) in self.unread.iter().filter(|(stripe, _)| exists(stripe)) {
+            // Each helper has at least one block of the stripe. The store may name no helper.
+            let unnamed = helpers.is_empty().then_some("");
+            for helper in helpers.iter().map(String::as_str).chain(unnamed) {
+                *blocks.entry(helper).or_default() += 1;
+            }
+        }
+        let skipped = blocks.into_iter().map(|(helper, blocks)| SkippedNode {
+            node: helper.to_owned(),
+            blocks,
+            why: UNJUDGED.to_owned(),
+        });
+        self.view.skipped.extend(skipped);
     }
 }
 

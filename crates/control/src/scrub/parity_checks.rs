@@ -2,10 +2,11 @@
 //! equations are evaluated on the fingerprints (`repair::stripe_parity`). No block is transferred.
 //!
 //! Helpers see a check as a job, although it has no plan. Unreadable blocks are omitted. A contradiction must
-//! be confirmed by a second reading with another seed. A stripe whose record has changed in the meantime gets
-//! no verdict.
+//! be confirmed by a second reading with another seed. Afterwards, the blocks that took part and have
+//! cryptographic digests are read in full. A stripe whose record has changed in the meantime gets no verdict.
 //!
-//! **Invariant:** a helper reads for at most one check at a time.
+//! **Invariant:** a helper reads for at most one check at a time. No block is named as wrong while another one of
+//! the stripe does not match its cryptographic digest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,12 +15,12 @@ use std::time::Duration;
 use codes::{BlockIndex, Code};
 use repair::wire::control::ToNode;
 use repair::{
-    BlockId, BlockProblem, Chunking, Epoch, Fingerprint, JobId, LocalBlock, NodeId, Report, StripeParity,
-    longest_caps, stripe_parity,
+    BlockId, BlockProblem, Chunking, Digest, Epoch, Fingerprint, JobId, LocalBlock, NodeId, Report, Strength,
+    StripeId, StripeParity, longest_caps, stripe_parity,
 };
 use store_api::StripeRecord;
 
-use crate::helper_queries::patience;
+use crate::helper_queries::{other_digest, patience, state_for};
 
 /// The origin of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,16 @@ pub(crate) struct Subject {
     pub readable: BTreeMap<BlockIndex, (NodeId, LocalBlock)>,
 }
 
+impl Subject {
+    /// Returns the readable blocks with cryptographic digests.
+    fn with_strong_digests(&self) -> BTreeSet<BlockIndex> {
+        let is_strong =
+            |block: &LocalBlock| block.digest.is_some_and(|digest| digest.strength() == Strength::Digest);
+        let strong = self.readable.iter().filter(|(_, (_, block))| is_strong(block));
+        strong.map(|(&index, _)| index).collect()
+    }
+}
+
 /// A finished check.
 pub(crate) struct Checked {
     pub asker: Asker,
@@ -69,21 +80,32 @@ impl Checked {
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The result of the reading, confirmed by a second reading where needed.
+    /// The result of the reading, confirmed by a second reading and by full reads where needed.
     Parity(StripeParity),
     /// The first reading found a contradiction, and the second did not.
     Unsettled,
+    /// Parity failed, and full reads found some of the blocks bad. The check says nothing about the others.
+    BadBlocks,
+}
+
+/// The answers that a check waits for.
+enum Stage {
+    /// The fingerprints of the first reading.
+    First,
+    /// The fingerprints of the second reading, after this result of the first.
+    Second { before: StripeParity },
+    /// The digests of the `waiting` blocks, read in full, after this result of both readings of `all` blocks.
+    FullReads { found: StripeParity, all: BTreeSet<BlockIndex>, waiting: BTreeSet<BlockIndex> },
 }
 
 struct Check {
     subject: Subject,
+    stage: Stage,
     /// The number of the current reading, from 0.
     reading: u32,
     seed: u64,
     answers: BTreeMap<BlockIndex, Vec<Fingerprint>>,
     unread: Vec<(BlockIndex, NodeId, BlockProblem)>,
-    /// The result of the first reading, during the second.
-    before: Option<StripeParity>,
     until: Duration,
     /// The latest time to which reports of caps extend the current reading.
     latest: Duration,
@@ -106,11 +128,11 @@ impl ParityChecks {
     pub(crate) fn begin(&mut self, job: JobId, subject: Subject, seed: u64, now: Duration) -> Vec<Step> {
         let mut check = Check {
             subject,
+            stage: Stage::First,
             reading: 0,
             seed,
             answers: BTreeMap::new(),
             unread: Vec::new(),
-            before: None,
             until: Duration::ZERO,
             latest: Duration::ZERO,
         };
@@ -127,6 +149,11 @@ impl ParityChecks {
     /// Whether this job is a check.
     pub(crate) fn has(&self, job: JobId) -> bool {
         self.open.contains_key(&job)
+    }
+
+    /// Whether a stripe is being checked.
+    pub(crate) fn has_stripe(&self, stripe: &StripeId) -> bool {
+        self.open.values().any(|check| check.subject.record.id == *stripe)
     }
 
     /// Returns the number of running checks of one origin.
@@ -157,6 +184,7 @@ impl ParityChecks {
             Report::Fingerprinted { block, seed, fingerprints } if seed == check.seed => {
                 check.take(node, &block, fingerprints);
             }
+            Report::Reread { block, digest } => check.take_digest(node, &block, digest),
             Report::BadBlock { block, problem } => check.leave_out_block(node, &block, problem),
             Report::Refused { why } => check.leave_out(node, &why.to_string()),
             Report::Limited if check.silent().contains(&node) => check.extend(now),
@@ -192,22 +220,12 @@ impl ParityChecks {
         steps
     }
 
-    /// Evaluates a complete reading, or starts a second one after a contradiction.
+    /// Evaluates a complete reading. Starts the next one, or ends the check.
     fn go_on(&mut self, job: JobId, seed: impl FnOnce() -> u64, now: Duration) -> Vec<Step> {
         let Some(check) = self.open.get_mut(&job).filter(|check| check.silent().is_empty()) else {
             return Vec::new();
         };
-        let found = stripe_parity(&*check.subject.code, &check.answers);
-        let verdict = match (check.before.take(), found) {
-            (None, found @ (StripeParity::Wrong(_) | StripeParity::Contradictory(_))) => {
-                check.before = Some(found);
-                check.seed = seed();
-                check.reading += 1;
-                check.answers.clear();
-                return check.ask(job, now);
-            }
-            (before, found) => confirmed(before, found),
-        };
+        let Some(verdict) = check.evaluate(seed) else { return check.ask(job, now) };
         let read = check.read();
         let mut steps = Vec::new();
         steps.extend(check.told().map(|node| Step::Tell(node, ToNode::Forget { job })));
@@ -224,19 +242,83 @@ impl ParityChecks {
     }
 }
 
-/// Returns the verdict of a reading and of the reading before it, if there was one. If the two do not agree
-/// on the wrong blocks, neither is trusted: the blocks that they name count as contradictory.
-fn confirmed(before: Option<StripeParity>, found: StripeParity) -> Verdict {
+/// Returns the verdict of two readings. If they do not agree on the wrong blocks, neither is trusted: the blocks
+/// that they name count as contradictory.
+fn confirmed(before: StripeParity, found: StripeParity) -> Verdict {
     use StripeParity::{Contradictory, Wrong};
     Verdict::Parity(match (before, found) {
-        (None, found) => found,
-        (Some(before), found) if before == found => found,
-        (Some(Wrong(a) | Contradictory(a)), Wrong(b) | Contradictory(b)) => {
+        (before, found) if before == found => found,
+        (Wrong(a) | Contradictory(a), Wrong(b) | Contradictory(b)) => {
             Contradictory(a.union(&b).copied().collect())
         }
-        (Some(_), StripeParity::Unknown) => StripeParity::Unknown,
-        (Some(_), _) => return Verdict::Unsettled,
+        (_, StripeParity::Unknown) => StripeParity::Unknown,
+        _ => return Verdict::Unsettled,
     })
+}
+
+/// Whether some equations fail.
+fn fails(parity: &StripeParity) -> bool {
+    matches!(parity, StripeParity::Wrong(_) | StripeParity::Contradictory(_))
+}
+
+impl Check {
+    /// Evaluates a complete reading. Returns `None` if another reading must follow.
+    fn evaluate(&mut self, seed: impl FnOnce() -> u64) -> Option<Verdict> {
+        match std::mem::replace(&mut self.stage, Stage::First) {
+            Stage::First => {
+                let found = self.parity();
+                if !fails(&found) {
+                    return Some(Verdict::Parity(found));
+                }
+                self.stage = Stage::Second { before: found };
+                self.seed = seed();
+                self.answers.clear();
+            }
+            Stage::Second { before } => {
+                let waiting = self.subject.with_strong_digests();
+                match confirmed(before, self.parity()) {
+                    Verdict::Parity(found) if fails(&found) && !waiting.is_empty() => {
+                        let all = self.subject.readable.keys().copied().collect();
+                        self.stage = Stage::FullReads { found, all, waiting };
+                    }
+                    verdict => return Some(verdict),
+                }
+            }
+            Stage::FullReads { found, all, .. } => return Some(self.judge(found, all)),
+        }
+        self.reading += 1;
+        None
+    }
+
+    fn parity(&self) -> StripeParity {
+        stripe_parity(&*self.subject.code, &self.answers)
+    }
+
+    /// Returns the verdict after full reads: `found` by parity over `all` blocks. A block that was not read in full may be
+    /// wrong too, so the others must show by themselves which block is wrong.
+    fn judge(&self, found: StripeParity, all: BTreeSet<BlockIndex>) -> Verdict {
+        let mut left_out = self.unread.iter().filter(|(index, ..)| all.contains(index)).peekable();
+        let is_complete = left_out.peek().is_none();
+        if left_out.any(|(.., problem)| state_for(problem).is_some()) {
+            return Verdict::BadBlocks;
+        }
+        Verdict::Parity(match found {
+            StripeParity::Wrong(wrong) if !is_complete && !self.others_show(&wrong) => {
+                StripeParity::Contradictory(all)
+            }
+            found => found,
+        })
+    }
+
+    /// Whether the blocks that were read in full show that these blocks are wrong.
+    fn others_show(&self, wrong: &BTreeSet<BlockIndex>) -> bool {
+        let is_unread = |index: &BlockIndex| self.unread.iter().any(|(unread, ..)| unread == index);
+        match self.parity() {
+            StripeParity::Wrong(again) => again == *wrong,
+            StripeParity::Holds { .. } => wrong.iter().all(is_unread),
+            StripeParity::Unknown | StripeParity::Contradictory(_) => false,
+        }
+    }
 }
 
 impl Check {
@@ -259,9 +341,17 @@ impl Check {
         self.subject.readable.iter().map(|(&index, &(node, _))| (index, node)).collect()
     }
 
+    /// Whether the answer about a block is due.
+    fn awaits(&self, index: BlockIndex) -> bool {
+        match &self.stage {
+            Stage::First | Stage::Second { .. } => !self.answers.contains_key(&index),
+            Stage::FullReads { waiting, .. } => waiting.contains(&index),
+        }
+    }
+
     /// Returns the nodes that have not answered completely.
     fn silent(&self) -> BTreeSet<NodeId> {
-        let waited = self.subject.readable.iter().filter(|(index, _)| !self.answers.contains_key(index));
+        let waited = self.subject.readable.iter().filter(|&(&index, _)| self.awaits(index));
         waited.map(|(_, &(node, _))| node).collect()
     }
 
@@ -270,11 +360,14 @@ impl Check {
         self.latest = self.until + longest_caps(self.bytes());
         let (epoch, chunking, seed) = (self.epoch(), self.subject.chunking, self.seed);
         let window = (0, chunking.sub_block_bytes());
-        let ask = |(node, block): &(NodeId, LocalBlock)| {
-            let block = block.clone();
-            Step::Tell(*node, ToNode::Fingerprint { job, epoch, block, chunking, window, seed })
+        let question = |block: LocalBlock| match &self.stage {
+            Stage::First | Stage::Second { .. } => {
+                ToNode::Fingerprint { job, epoch, block, chunking, window, seed }
+            }
+            Stage::FullReads { .. } => ToNode::Reread { job, epoch, block: block.id, digest: block.digest },
         };
-        self.subject.readable.values().map(ask).collect()
+        let asked = self.subject.readable.iter().filter(|&(&index, _)| self.awaits(index));
+        asked.map(|(_, (node, block))| Step::Tell(*node, question(block.clone()))).collect()
     }
 
     /// Restarts the time limit, because a cap throttles a node that owes answers. A node that claims this for too long
@@ -305,6 +398,21 @@ impl Check {
         }
     }
 
+    /// Handles the digest of a block that was read in full.
+    fn take_digest(&mut self, node: NodeId, block: &BlockId, digest: Option<Digest>) {
+        let Some(index) = self.index_of(node, block) else { return };
+        let Stage::FullReads { waiting, .. } = &mut self.stage else { return };
+        let recorded = self.subject.readable[&index].1.digest;
+        if !waiting.remove(&index) || digest == recorded {
+            return;
+        }
+        let problem = match digest {
+            None => BlockProblem::Unavailable("its helper has no digest of it at the moment".to_owned()),
+            Some(_) => BlockProblem::Corrupt(other_digest(recorded, digest)),
+        };
+        self.drop_block(index, problem);
+    }
+
     /// Returns the index of a block that this node was asked for. Answers about blocks of other nodes are
     /// ignored.
     fn index_of(&self, node: NodeId, block: &BlockId) -> Option<BlockIndex> {
@@ -318,9 +426,9 @@ impl Check {
         }
     }
 
-    /// Omits the blocks whose fingerprints a node has not sent.
+    /// Omits the blocks about which a node has not answered.
     fn leave_out(&mut self, node: NodeId, why: &str) {
-        let open = self.subject.readable.iter().filter(|(index, _)| !self.answers.contains_key(index));
+        let open = self.subject.readable.iter().filter(|&(&index, _)| self.awaits(index));
         let of_node = open.filter(|(_, (at, _))| *at == node).map(|(&index, _)| index);
         for index in of_node.collect::<Vec<_>>() {
             self.drop_block(index, BlockProblem::Unavailable(why.to_owned()));

@@ -2,8 +2,8 @@
 //! of the checks and the consequences of their results.
 //!
 //! A block that the equations identify as wrong is condemned and repaired like any corrupt one. If the
-//! equations contradict each other without identifying the wrong block, the stripe is recorded as
-//! contradictory until its parity holds.
+//! equations contradict each other without identifying the wrong block, or if some block could not be read in
+//! full, the stripe is recorded as contradictory until its parity holds.
 
 use std::time::Duration;
 
@@ -32,11 +32,15 @@ const NAMED: usize = 20;
 /// The maximum number of contradictory stripes that are listed.
 const LISTED: usize = 1000;
 
+/// Why blocks of a stripe of unknown state are not checked.
+pub(super) const UNJUDGED: &str =
+    "the state of the stripe was unknown during the scrub; scrub again once mend status does not list it";
 const NO_SPARE: &str =
     "too few blocks are readable: a parity check needs at least one block more than decoding";
 const NONE_READABLE: &str = "none of its blocks can be read";
 const PARTLY: &str = "parity could be checked for only some of its blocks";
 const CHANGED: &str = "it changed during the check";
+const BAD_BLOCKS: &str = "full reads found bad blocks, without which parity was not checked again";
 const UNSETTLED: &str = "repeated reads of its blocks returned different bytes";
 
 /// The reason that a stripe is not checked now.
@@ -66,6 +70,9 @@ impl Scrubs {
                 Err(Obstacle::Busy) => {
                     queue.left.push_back(stripe);
                     busy += 1;
+                }
+                Err(Obstacle::Gone) if facts.stripes.unjudged.contain(&stripe) => {
+                    self.tally(asker, |view| note_unchecked(view, &stripe, UNJUDGED));
                 }
                 Err(Obstacle::Gone) => self.tally(asker, |view| view.stripes -= 1),
                 Err(Obstacle::Cannot(why)) => self.tally(asker, |view| note_unchecked(view, &stripe, why)),
@@ -117,7 +124,10 @@ impl Scrubs {
         for step in steps {
             match step {
                 Step::Tell(node, message) => facts.nodes.send(node, message, out),
-                Step::End(checked) => self.stripe_checked(facts, &checked, out),
+                Step::End(checked) => {
+                    self.reopened.note_checked(facts, &checked);
+                    self.stripe_checked(facts, &checked, out);
+                }
             }
         }
     }
@@ -163,6 +173,11 @@ impl Scrubs {
         match &checked.verdict {
             _ if !is_same => self.check_again(asker, stripe, CHANGED),
             Verdict::Unsettled => self.check_again(asker, stripe, UNSETTLED),
+            Verdict::BadBlocks if matches!(asker, Asker::Background | Asker::Proof) => {
+                self.tally(asker, |view| note_unchecked(view, stripe, BAD_BLOCKS));
+                self.doubted.doubt(stripe, facts.base.now);
+            }
+            Verdict::BadBlocks => self.check_again(asker, stripe, BAD_BLOCKS),
             Verdict::Parity(StripeParity::Unknown) => {
                 let why = checked.unread.first().map(|(_, node, problem)| (facts.nodes.name(*node), problem));
                 let why = why.map_or(NO_SPARE.to_owned(), |(node, problem)| format!("{node}: {problem}"));
@@ -177,9 +192,9 @@ impl Scrubs {
             }
             Verdict::Parity(StripeParity::Wrong(blocks)) => {
                 self.tally(asker, |view| view.checked += 1);
-                for &index in blocks {
-                    out.tell(Signal::Wrong { stripe: stripe.clone(), index, node: checked.read[&index] });
-                    self.note_condemned(facts, checked, index);
+                for (index, node) in blocks.iter().filter_map(|&index| Some((index, checked.asked(index)?))) {
+                    out.tell(Signal::Wrong { stripe: stripe.clone(), index, node });
+                    self.note_condemned(facts, checked, index, node);
                 }
                 // In an MDS code, the remaining equations prove all other blocks.
                 if checked.record.code.is_mds() {
@@ -233,8 +248,7 @@ impl Scrubs {
         }
     }
 
-    fn note_condemned(&mut self, facts: Facts<'_>, checked: &Checked, index: BlockIndex) {
-        let node = checked.read[&index];
+    fn note_condemned(&mut self, facts: Facts<'_>, checked: &Checked, index: BlockIndex, node: NodeId) {
         if checked.asker == Asker::Scrub {
             let node = facts.nodes.name(node);
             self.find_in_scrub(finding(
@@ -249,7 +263,7 @@ impl Scrubs {
     /// Repeats a check without a result, at most a few times.
     fn check_again(&mut self, asker: Asker, stripe: &StripeId, why: &str) {
         // The background scrub, and the checks after a restore or of doubted digests, have no queue here: they check
-        // the stripe again by themselves.
+        // the stripe again without being asked.
         let again = self.queue_of(asker).is_some_and(|queue| queue.tries_again(stripe));
         if !again {
             self.tally(asker, |view| note_unchecked(view, stripe, why));

@@ -24,8 +24,9 @@ pub(crate) struct Scrubs {
     pub unscrubbed_since_unix_ms: Option<u64>,
     pub background: BackgroundScrub,
     pub checks: ParityChecks,
-    /// Stripes in which jobs found contradictions, waiting for a parity check.
+    /// Stripes in which jobs found contradictions, or whose contradictions were opened again, waiting for a parity check.
     pub doubted: StripeQueue,
+    pub reopened: Reopened,
     pub reported: Reported,
     pub proof: Proof,
     pub distrusted: Distrusted,
@@ -39,6 +40,11 @@ pub(crate) struct Scrub {
     pub(super) parity: Option<ParityRound>,
     /// Whether the store is still inspecting the files that it keeps next to blocks.
     pub(super) inspecting: bool,
+    /// The stripes whose state was unknown at some time during the scrub. They are not in the picture then, so their
+    /// blocks are not read.
+    pub(super) unjudged: BTreeSet<StripeId>,
+    /// The stripes of which blocks were not read for that reason, each with the helpers that have these blocks.
+    pub(super) unread: BTreeMap<StripeId, BTreeSet<String>>,
 }
 
 /// The blocks that a helper must still read.
@@ -104,9 +110,9 @@ pub(crate) struct Proof {
     /// The stripes that are still to be checked in this pass. The next pass retries those that could not be
     /// checked.
     pub(super) queue: VecDeque<StripeId>,
-    /// The unproven stripes that were checked since their blocks were last found. They are not checked again
-    /// while a helper with one of their blocks is down.
-    pub(super) tried: BTreeSet<StripeId>,
+    /// The copies that checks of unproven stripes could read so far. While blocks cannot be read, a stripe is checked
+    /// again only if another copy can.
+    pub(super) tried: BTreeMap<StripeId, BTreeSet<(BlockIndex, NodeId)>>,
     /// The time at which the next check may start.
     pub(super) pace: Pace,
     pub(super) keep_due: Duration,
@@ -140,6 +146,22 @@ pub(crate) struct UnprovenStripe {
     pub(super) attempts: Attempts,
     /// The blocks over which checks have passed, each with the node whose copy was read.
     pub(super) proven: BTreeMap<BlockIndex, NodeId>,
+}
+
+/// The checks of contradictions that were opened again; see [`reopened`](super::reopened).
+#[derive(Default)]
+pub(crate) struct Reopened {
+    /// The last check of each stripe.
+    pub(super) checked: BTreeMap<StripeId, LastCheck>,
+    /// The time of the next search.
+    pub(super) look_due: Duration,
+}
+
+/// The last check of a stripe whose contradiction was opened again.
+pub(super) struct LastCheck {
+    pub(super) read: BTreeSet<(BlockIndex, NodeId)>,
+    /// Whether parity held over these copies, so that the next check may end the contradiction.
+    pub(super) has_held: bool,
 }
 
 /// The maximum number of attempts to check the parity of a stripe.

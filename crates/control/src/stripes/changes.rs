@@ -42,6 +42,9 @@ impl Stripes {
                     }
                     is_same
                 });
+                if let Some(before) = &before {
+                    self.contradictions.note_moved(before, &now, out);
+                }
                 self.given.note_listed(before.as_ref(), &now);
                 reconsider(&mut self.inventory, before.as_ref(), &now);
                 self.read_displaced(outer, &now, out);

@@ -1,6 +1,6 @@
 //! Recording and settling contradictions between the blocks of a stripe.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codes::BlockIndex;
 use repair::{BlockId, NodeId, StripeId};
@@ -23,7 +23,8 @@ use views::{ContradictoryStripes, FoundBy, HistoryEvent};
 const PREFIX: &str = "contradiction/";
 
 impl Stripes {
-    /// Restores the contradictions that an earlier coordinator recorded.
+    /// Restores the contradictions that an earlier coordinator recorded. Opens an ended one again if a copy that was
+    /// left out has returned meanwhile.
     pub(crate) fn recall_contradictions(
         &mut self,
         outer: OuterFacts<'_>,
@@ -36,10 +37,11 @@ impl Stripes {
             // stripes are listed after the start or described by plug-ins.
             let is_gone = outer.base.store.owns_files() && self.picture.stripe(&id).is_err();
             match kept {
-                Some(kept) if !is_gone => drop(self.contradictions.0.insert(id, kept)),
+                Some(kept) if !is_gone => self.contradictions.restore(id, kept),
                 _ => out.forget_record(format!("{PREFIX}{stripe}")),
             }
         }
+        self.look_for_all_left_out(outer, |_, _| false, out);
     }
 
     /// Records that parity equations over these blocks failed and that the wrong block is unknown.
@@ -65,36 +67,159 @@ impl Stripes {
         out.tell(Signal::ContradictionAdded(stripe.clone()));
     }
 
-    /// Handles a passed parity check over these blocks. If the blocks include every block of which a healthy
-    /// copy is recorded, the stripe's contradiction is settled.
+    /// Handles a passed parity check over these blocks, each on its node. If the blocks include every block of which a
+    /// healthy copy is recorded, the stripe's contradiction ends. The storage's listing counts, even if a plug-in's
+    /// description lacks a block. A copy that is only described counts too, until the description is dropped: the
+    /// listing may be older.
     pub(crate) fn parity_held(
         &mut self,
         outer: OuterFacts<'_>,
         stripe: &StripeId,
-        blocks: &BTreeSet<BlockIndex>,
+        read: &BTreeMap<BlockIndex, NodeId>,
         out: &mut Out,
     ) {
-        if !self.contradictions.has(stripe) {
+        let Some(open) = self.contradictions.open.get(stripe) else { return };
+        let Some(record) = listed_or_described(self, stripe) else { return };
+        let (facts, known) = (outer.with(self), &open.left_out);
+        let is_unread =
+            |(index, block): &(BlockIndex, &BlockRecord)| !read.contains_key(index) && facts.counts(block);
+        if indexed(&record).any(|it| is_unread(&it)) {
             return;
         }
-        let Ok(record) = self.stripe_record(stripe) else { return };
-        let proven = |(index, block): (BlockIndex, &BlockRecord)| {
-            blocks.contains(&index) || !outer.with(self).counts(block)
+        let is_other = |(index, block): &(BlockIndex, &BlockRecord)| {
+            let copy = copy_in_service(facts, block);
+            known.contains_key(&index.0) && copy.is_some_and(|node| read.get(index) != Some(&node))
         };
-        if indexed(&record).all(proven) {
-            tracing::info!(%stripe, "parity holds again");
-            self.contradictions.forget(stripe, out);
-            out.note(HistoryEvent::ContradictionSettled { stripe: stripe.to_string() });
+        let described = self.given.get(stripe).into_iter().flat_map(indexed);
+        let waits = described.filter(|it| is_unread(it) || is_other(it));
+        let waits: Vec<u16> = waits.map(|(index, _)| index.0).collect();
+        if !waits.is_empty() {
+            return self.contradictions.leave_out(stripe, waits, out);
+        }
+        let stays = |(index, block): &(BlockIndex, &BlockRecord)| {
+            let is_unsure = known.contains_key(&index.0) || !read.contains_key(index);
+            is_unsure && !self.condemned.has_all(block)
+        };
+        let left_out = indexed(&record).filter(stays);
+        let left_out = left_out.map(|(index, _)| (index.0, read.get(&index).copied())).collect();
+        tracing::info!(%stripe, "parity holds again");
+        self.contradictions.end(stripe, left_out, out);
+        out.note(HistoryEvent::ContradictionSettled { stripe: stripe.to_string() });
+    }
+
+    /// Opens an ended contradiction of a stripe again if Mend would read a copy next, as listed or as described, that no check
+    /// has read, unless a running job `makes` it.
+    pub(crate) fn look_for_left_out(
+        &self,
+        outer: OuterFacts<'_>,
+        makes: impl Fn(&StripeId, (BlockIndex, NodeId)) -> bool,
+        stripe: &StripeId,
+        out: &mut Out,
+    ) {
+        let Some(ended) = self.contradictions.ended.get(stripe) else { return };
+        let facts = outer.with(self);
+        let has_returned = |(index, block): (BlockIndex, &BlockRecord)| {
+            let Some(known) = ended.left_out.get(&index.0) else { return false };
+            let copy = copy_in_service(facts, block).filter(|node| Some(*node) != *known);
+            copy.is_some_and(|node| !makes(stripe, (index, node)))
+        };
+        let records = [listed_or_described(self, stripe), self.given.get(stripe).cloned()];
+        if !records.iter().flatten().flat_map(indexed).any(has_returned) {
+            return;
+        }
+        let (blocks, found_by) = (ended.blocks.iter().copied().map(BlockIndex).collect(), ended.found_by);
+        tracing::warn!(%stripe, "a copy of a block has returned that no check has read since parity failed");
+        out.tell(Signal::Contradiction { stripe: stripe.clone(), blocks, found_by });
+        out.tell(Signal::Doubtful(stripe.clone()));
+    }
+
+    /// Opens all ended contradictions again whose stripes have such copies. Nodes may have returned, or others with
+    /// further copies may be down.
+    pub(crate) fn look_for_all_left_out(
+        &self,
+        outer: OuterFacts<'_>,
+        makes: impl Fn(&StripeId, (BlockIndex, NodeId)) -> bool,
+        out: &mut Out,
+    ) {
+        for stripe in self.contradictions.ended.keys() {
+            self.look_for_left_out(outer, &makes, stripe, out);
         }
     }
 }
 
+/// Returns a stripe as the storage lists it or, if the storage does not list it, as a plug-in described it.
+fn listed_or_described(stripes: &Stripes, stripe: &StripeId) -> Option<StripeRecord> {
+    stripes.picture.stripe(stripe).ok().or_else(|| stripes.stripe_record(stripe).ok())
+}
+
+/// Returns the node whose copy of a block Mend would read. While no helper can read a copy, a server of the store may.
+/// Copies on machines that are down have not returned, even if the store counts them as good.
+fn copy_in_service(facts: Facts<'_>, block: &BlockRecord) -> Option<NodeId> {
+    let is_up = |node| facts.stripes.picture.is_up(node);
+    let mut served = block.holders().filter(|holder| is_up(holder.node) && facts.is_good(block, holder));
+    facts.readable_at(block).or_else(|| served.next().map(|holder| holder.node))
+}
+
 impl Contradictions {
-    /// Ends the contradiction of a stripe and removes its record.
+    /// Removes the contradiction of a stripe and its record, also if it has ended.
     pub(crate) fn forget(&mut self, stripe: &StripeId, out: &mut Out) {
-        if self.0.remove(stripe).is_some() {
+        let (open, ended) = (self.open.remove(stripe), self.ended.remove(stripe));
+        if open.or(ended).is_some() {
             out.forget_record(format!("{PREFIX}{stripe}"));
         }
+    }
+
+    /// Ends the open contradiction of a stripe. Its record is kept if copies of these blocks may not have been checked.
+    fn end(&mut self, stripe: &StripeId, left_out: BTreeMap<u16, Option<NodeId>>, out: &mut Out) {
+        match self.open.remove(stripe) {
+            Some(contradiction) if !left_out.is_empty() => {
+                self.keep_ended(stripe, Contradiction { has_ended: true, left_out, ..contradiction }, out);
+            }
+            _ => out.forget_record(format!("{PREFIX}{stripe}")),
+        }
+    }
+
+    /// Handles blocks of a stripe that a job has made, each on its node. They do not open its ended contradiction again,
+    /// but other copies of them do, also if the contradiction is still open.
+    pub(crate) fn note_made(&mut self, stripe: &StripeId, made: &[(BlockIndex, NodeId)], out: &mut Out) {
+        self.leave_out(stripe, made.iter().map(|(index, _)| index.0), out);
+        let Some(mut ended) = self.ended.get(stripe).cloned() else { return };
+        for (index, node) in made {
+            if let Some(known) = ended.left_out.get_mut(&index.0) {
+                *known = Some(*node);
+            }
+        }
+        self.keep_ended(stripe, ended, out);
+    }
+
+    /// Handles a stripe that the storage lists otherwise than before. If its contradiction is open, no check has read
+    /// the former copies of blocks that were rebuilt or moved.
+    pub(in crate::stripes) fn note_moved(
+        &mut self,
+        before: &StripeRecord,
+        now: &StripeRecord,
+        out: &mut Out,
+    ) {
+        let was_on = |index| before.block(index).and_then(|block| block.node);
+        let moved = indexed(now).filter(|(index, block)| block.node != was_on(*index));
+        self.leave_out(&now.id, moved.map(|(index, _)| index.0), out);
+    }
+
+    /// Notes that an open contradiction's stripe has copies of these blocks that no check has read.
+    fn leave_out(&mut self, stripe: &StripeId, blocks: impl IntoIterator<Item = u16>, out: &mut Out) {
+        let Some(open) = self.open.get_mut(stripe) else { return };
+        let known = open.left_out.len();
+        open.left_out.extend(blocks.into_iter().map(|index| (index, None)));
+        if open.left_out.len() > known {
+            out.keep_record(format!("{PREFIX}{stripe}"), open);
+        }
+    }
+
+    fn keep_ended(&mut self, stripe: &StripeId, ended: Contradiction, out: &mut Out) {
+        if self.ended.get(stripe) != Some(&ended) {
+            out.keep_record(format!("{PREFIX}{stripe}"), &ended);
+        }
+        self.ended.insert(stripe.clone(), ended);
     }
 }
 
@@ -102,7 +227,7 @@ impl Stripes {
     /// Returns the stripes with a contradiction, except those that are missing from the picture (the catalog in
     /// memory).
     pub(crate) fn contradictory(&self) -> impl Iterator<Item = &StripeId> {
-        self.contradictions.0.keys().filter(move |stripe| self.stripe_record(stripe).is_ok())
+        self.contradictions.open.keys().filter(move |stripe| self.stripe_record(stripe).is_ok())
     }
 
     pub(crate) fn block_names(&self, stripe: &StripeId, blocks: &BTreeSet<u16>) -> Vec<String> {
@@ -114,14 +239,18 @@ impl Stripes {
 
 /// Returns the stripes that contain wrong blocks with matching checksums: contradictory stripes, and stripes with
 /// condemned blocks. Includes stripes that are missing from the picture (the catalog in memory), because the store was
-/// not listed yet since the coordinator's start.
+/// not listed yet since the coordinator's start. Until then, blocks that a check left out may have returned.
 pub(crate) fn tainted(stripes: &Stripes) -> ContradictoryStripes {
     let Stripes { contradictions, condemned, .. } = stripes;
     let may_be_there = |block: &BlockId, node: NodeId| {
         stripes.record_of(block).is_none_or(|(_, _, record)| record.state_on(node).is_some())
     };
     let wrong = condemned.blocks.iter().filter(|((block, node), _)| may_be_there(block, *node));
-    let names: BTreeSet<&StripeId> = contradictions.0.keys().chain(wrong.map(|(_, stripe)| stripe)).collect();
+    let is_unseen =
+        |stripe: &&StripeId| stripes.news.unlisted().is_some() && stripes.stripe_record(stripe).is_err();
+    let ended = contradictions.ended.keys().filter(is_unseen);
+    let names: BTreeSet<&StripeId> =
+        contradictions.open.keys().chain(ended).chain(wrong.map(|(_, stripe)| stripe)).collect();
     ContradictoryStripes { stripes: names.into_iter().map(StripeId::to_string).collect() }
 }
 

@@ -39,7 +39,8 @@ const NAME_BYTES: usize = 255;
 impl Stripes {
     /// Accepts the description of a stripe, replacing an earlier one. A stripe that is only being read may be
     /// described again with its blocks on other nodes. Otherwise readers, which describe the stripe as they
-    /// see it, would block clients that want it repaired.
+    /// see it, would block clients that want it repaired. While the stripe is being repaired as the storage lists
+    /// it, its description only permits plug-ins to read it, also as it is listed.
     pub(crate) fn describe_stripe(
         &mut self,
         outer: OuterFacts<'_>,
@@ -52,17 +53,25 @@ impl Stripes {
         // The description of a listed stripe has the blocks of the listing.
         let is_known = self.is_listed(&record.id)
             || self.given.get(&record.id).is_some_and(|known| is_same(known, given));
-        if repairs.is_being_repaired(&record.id) && !can_be_decoded(outer.with(self), &record) {
+        let is_repaired = repairs.is_being_repaired(&record.id);
+        // A repair that keeps no description takes the stripe as the storage lists it.
+        let as_listed = is_repaired && self.is_listed(&record.id) && self.given.get(&record.id).is_none();
+        if is_repaired && !can_be_decoded(outer.with(self), &record) {
             return Err(DescriptionError::TooFewHelpers(record.id).into());
         }
-        if repairs.is_being_repaired(&record.id) || (!is_known && jobs.has_a_job(&record.id)) {
+        if (is_repaired && !as_listed) || (!is_known && jobs.has_a_job(&record.id)) {
             return Err(DescriptionError::GivenInUse(record.id).into());
         }
-        if is_rebuilt(outer, repairs, &record) {
+        if !as_listed && is_rebuilt(outer, repairs, &record) {
             return Err(DescriptionError::Rebuilt(record.id).into());
         }
-        if self.given.stripes.len() >= MOST && self.given.get(&record.id).is_none() {
+        if self.given.readable() >= MOST && !self.given.may_be_read(&record.id) {
             return Err(DescriptionError::TooManyGiven(MOST).into());
+        }
+        if as_listed {
+            let view = outer.with(self).stripe_view(&self.stripe_record(&record.id)?)?;
+            self.read_as_listed(outer, record.id);
+            return Ok(view);
         }
         let view = outer.with(self).stripe_view(&record)?;
         self.given.bytes.take(&record, owner)?;
@@ -81,6 +90,7 @@ impl Stripes {
         out: &mut Out,
     ) {
         let now = outer.base.now;
+        self.given.as_listed.retain(|_, until| *until > now);
         let due: Vec<StripeId> =
             self.given.until.iter().filter(|(_, until)| **until <= now).map(|(id, _)| id.clone()).collect();
         for stripe in due {
@@ -98,6 +108,17 @@ impl Stripes {
     pub(crate) fn drop_given(&mut self, stripe: &StripeId, out: &mut Out) {
         self.given.remove(stripe);
         out.tell(Signal::Blocks(stripe.clone()));
+    }
+
+    /// Drops the description of a listed stripe, because the coordinator repairs the stripe as it is listed. Plug-ins
+    /// that read the stripe go on by the listing.
+    pub(crate) fn supersede_given(&mut self, outer: OuterFacts<'_>, stripe: StripeId, out: &mut Out) {
+        self.drop_given(&stripe, out);
+        self.read_as_listed(outer, stripe);
+    }
+
+    fn read_as_listed(&mut self, outer: OuterFacts<'_>, stripe: StripeId) {
+        self.given.as_listed.insert(stripe, outer.base.now + COUNTS_INSTEAD_FOR);
     }
 
     /// Returns the time at which the description of a stripe is dropped if it is not used before.
@@ -137,6 +158,7 @@ impl Stripes {
         out: &mut Out,
     ) {
         self.given.note_stored(stripe, blocks, out);
+        self.contradictions.note_made(stripe, blocks, out);
         // If the storage lists the stripe, wrong blocks stay condemned until it has recorded the new ones.
         if self.is_listed(stripe) {
             return;
@@ -163,7 +185,7 @@ fn can_be_decoded(facts: Facts<'_>, described: &StripeRecord) -> bool {
 fn is_rebuilt(outer: OuterFacts<'_>, repairs: &Repairs, described: &StripeRecord) -> bool {
     let since = outer.base.unix_ms.saturating_sub(OUTDATED_FOR_MS);
     let is_recent = |repair: &&Repair| {
-        repair.order.given.is_none() && repair.ended_unix_ms.is_some_and(|ended| ended >= since)
+        repair.order.given.is_none() && repair.ended_unix_ms().is_some_and(|ended| ended >= since)
     };
     let recoveries = repairs.queue.of_stripe(&described.id).map(|id| &repairs.queue.by_id[&id]);
     let mut items = recoveries.filter(is_recent).filter_map(|repair| repair.items.get(&described.id));

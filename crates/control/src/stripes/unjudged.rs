@@ -3,7 +3,7 @@
 //! They are not part of the picture (the catalog in memory) and are counted separately. While there is such a
 //! stripe, the cluster is not reported as safe, and blocks of these stripes do not count as orphans.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use repair::{BlockId, NodeId, StripeId};
 use store_api::Unjudged;
@@ -28,10 +28,6 @@ impl UnjudgedStripes {
         self.blocks = stripes.iter().flat_map(|stripe| &stripe.blocks).cloned().collect();
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.stripes.is_empty()
-    }
-
     /// Whether a block belongs to a stripe of unknown state.
     pub fn have(&self, block: &BlockId) -> bool {
         self.blocks.contains(block)
@@ -50,6 +46,17 @@ impl UnjudgedStripes {
         let (known, base) = facts;
         let is_on = |server: &String| known.node_named(base, server).is_ok_and(|node| nodes.contains(&node));
         self.stripes.iter().filter(|stripe| stripe.servers.iter().any(is_on)).count() as u64
+    }
+
+    /// Returns the stripes of unknown state, each with the helpers that have blocks of it, or had them last. A server
+    /// without a helper has the name that the store gives it.
+    pub fn holders(&self, facts: (&Nodes, &Base)) -> BTreeMap<StripeId, BTreeSet<String>> {
+        let (known, base) = facts;
+        let name = |server: &String| {
+            known.node_named(base, server).map_or_else(|_| server.clone(), |node| known.name(node))
+        };
+        let named = |it: &Unjudged| (it.stripe.clone(), it.servers.iter().map(name).collect());
+        self.stripes.iter().map(named).collect()
     }
 
     pub fn views(&self) -> Vec<UnjudgedStripe> {

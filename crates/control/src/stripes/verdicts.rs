@@ -91,8 +91,9 @@ impl Stripes {
 }
 
 impl Stripes {
-    /// Records that parity has shown a block to be wrong. The block counts as lost until it is rebuilt, also if a plug-in
-    /// describes its stripe again.
+    /// Records that parity has shown a block to be wrong. The block counts as lost until it is rebuilt, even if a
+    /// plug-in describes its stripe again. A repair ignores the recorded digest of the block, so full reads must
+    /// have shown before that no other block is the wrong one.
     pub(crate) fn condemn(
         &mut self,
         outer: OuterFacts<'_>,

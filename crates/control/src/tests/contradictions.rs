@@ -127,6 +127,82 @@ fn a_check_need_not_cover_blocks_known_to_be_bad() {
     assert!(cluster.status().damage.contradictions.is_empty());
 }
 
+impl TestCluster {
+    /// Has block 3 of a contradictory stripe found corrupt, and parity hold over the others, so that the contradiction
+    /// ends.
+    fn end_without_block_3(&mut self, stripe: &StripeId, file: &FileLayout) {
+        self.rotten.insert(block(file, 3));
+        self.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+        self.play();
+        tell(self, Signal::ParityHeld { stripe: stripe.clone(), read: read(0..3) });
+        self.pump();
+        assert!(self.status().damage.contradictions.is_empty());
+    }
+
+    /// Returns how many contradictions the history contains.
+    fn contradictions_noted(&mut self) -> usize {
+        let history = self.core().history.history(0, 100);
+        history.iter().filter(|entry| matches!(entry.what, HistoryEvent::Contradiction { .. })).count()
+    }
+
+    /// Whether the storage has the record of a contradiction.
+    fn has_recorded_one(&self) -> bool {
+        !self.storage.as_ref().unwrap().list("contradiction/").unwrap().is_empty()
+    }
+}
+
+/// Perhaps it was the wrong one: its checksums match again. Until it is checked, no other program may decode from it.
+#[test]
+fn a_contradiction_returns_with_a_block_that_the_last_check_left_out() {
+    for restarts in [false, true] {
+        let (mut cluster, stripe, file) = contradicted();
+        cluster.end_without_block_3(&stripe, &file);
+        if restarts {
+            restart(&mut cluster);
+            assert!(cluster.status().damage.contradictions.is_empty());
+        }
+        cluster.node(&home(&file, 3)).forged.insert(block(&file, 3));
+        cluster.rotten.clear();
+        cluster.frozen.insert(home(&file, 0));
+        cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+        cluster.play();
+        assert_eq!(states(&cluster.file("f"))[3], "healthy");
+        assert_contradicted(&mut cluster);
+        assert_eq!(cluster.ask(StripeCommand::Contradictions).unwrap().stripes, [stripe.to_string()]);
+        cluster.frozen.clear();
+        cluster.wait(Duration::from_secs(1));
+        assert_eq!(states(&cluster.file("f"))[3], "corrupt");
+        assert_eq!((cluster.status().stripes.contradictory, cluster.contradictions_noted()), (0, 2));
+        assert!(!cluster.has_recorded_one(), "the wrong block is recorded as such");
+    }
+}
+
+#[test]
+fn a_contradiction_does_not_return_with_a_block_that_a_job_has_made() {
+    let (mut cluster, stripe, file) = contradicted();
+    cluster.start("h5");
+    cluster.end_without_block_3(&stripe, &file);
+    assert!(cluster.has_recorded_one());
+    cluster.rotten.clear();
+    assert_eq!(cluster.repair_all().state.name(), "done");
+    cluster.wait(Duration::from_secs(1));
+    assert_eq!(states(&cluster.file("f")), ["healthy"; 4]);
+    assert_eq!(cluster.contradictions_noted(), 1);
+    assert!(cluster.has_recorded_one(), "an older copy may return");
+}
+
+/// HDFS may rebuild it from another block that has returned meanwhile.
+#[test]
+fn a_contradiction_without_some_blocks_taints_its_stripe_until_the_store_is_listed() {
+    let (mut cluster, stripe, file) = contradicted();
+    cluster.end_without_block_3(&stripe, &file);
+    let tainted = |cluster: &mut TestCluster| cluster.ask(StripeCommand::Contradictions).unwrap().stripes;
+    assert_eq!(tainted(&mut cluster), [""; 0]);
+    cluster.core().stripes.picture = crate::stripes::picture::Picture::default();
+    cluster.handle(Event::Changed(vec![store_api::StoreChange::Unlisted(Some("not listed".into()))]));
+    assert_eq!(tainted(&mut cluster), [stripe.to_string()]);
+}
+
 #[test]
 fn a_contradiction_ends_with_its_stripe() {
     let (mut cluster, ..) = contradicted();

@@ -1,6 +1,6 @@
 //! Descriptions of stripes, and what the store's listing, reads and parity checks tell of the same stripes.
 
-use views::{GivenBlock, GivenStripe};
+use views::{FoundBy, GivenBlock, GivenStripe};
 
 use super::described::{LIKE_HDFS, cluster, describe, described, homes, listed};
 use super::*;
@@ -134,6 +134,160 @@ fn a_wrong_block_of_a_described_stripe_stays_bad_until_it_is_rebuilt() {
     assert_eq!(state(&mut cluster, "group", 0), "healthy");
 }
 
+/// Returns blocks 1, 2 and 3 of the described stripe, each on its helper.
+fn all_but_block_0(cluster: &TestCluster) -> BTreeMap<BlockIndex, NodeId> {
+    (1..4).map(|index| (BlockIndex(index), number(cluster, &format!("h{}", index + 1)))).collect()
+}
+
+/// A check has found a contradiction between these blocks of the described stripe.
+fn contradict(cluster: &mut TestCluster, blocks: std::ops::Range<u16>) -> StripeId {
+    let (stripe, blocks) = (StripeId("group".into()), blocks.map(BlockIndex).collect());
+    let found_by = FoundBy::Scrub;
+    tell(cluster, Signal::Contradiction { stripe: stripe.clone(), blocks, found_by });
+    stripe
+}
+
+/// A reader cannot reach the DataNode of block 0, which the NameNode still counts.
+#[test]
+fn a_contradiction_lasts_while_a_listed_block_was_not_read_that_a_description_lacks() {
+    for is_described in [false, true] {
+        let mut cluster = cluster();
+        list(&mut cluster);
+        let stripe = contradict(&mut cluster, 0..4);
+        if is_described {
+            describe(&mut cluster, &described(&[0])).unwrap();
+        }
+        let read = all_but_block_0(&cluster);
+        tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), read });
+        assert!(cluster.core().stripes.contradictions.has(&stripe), "described: {is_described}");
+    }
+}
+
+/// Without a NameNode, only descriptions tell that the block is back.
+#[test]
+fn a_contradiction_returns_with_a_described_block_that_the_last_check_left_out() {
+    let mut cluster = cluster();
+    describe(&mut cluster, &described(&[0])).unwrap();
+    let stripe = contradict(&mut cluster, 1..4);
+    let read = all_but_block_0(&cluster);
+    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), read });
+    assert!(!cluster.core().stripes.contradictions.has(&stripe));
+    describe(&mut cluster, &described(&[0])).unwrap();
+    assert!(!cluster.core().stripes.contradictions.has(&stripe));
+    describe(&mut cluster, &described(&[])).unwrap();
+    assert!(cluster.core().stripes.contradictions.has(&stripe));
+}
+
+/// Lists the described stripe with its first block in this state on this helper.
+fn list_block_0(cluster: &mut TestCluster, helper: &str, state: BlockState) {
+    let mut record = listed(&described(&[]), &numbers(cluster));
+    (record.blocks[0].node, record.blocks[0].state) = (Some(number(cluster, helper)), state);
+    cluster.handle(Event::Changed(vec![StoreChange::Stripe(record, false)]));
+}
+
+fn has_contradiction(cluster: &mut TestCluster) -> bool {
+    cluster.core().stripes.contradictions.has(&StripeId("group".into()))
+}
+
+/// Parity holds over blocks 1, 2 and 3 while block 0 is missing, so a contradiction of the listed stripe ends.
+fn ended_without_block_0() -> (TestCluster, StripeId) {
+    let mut cluster = cluster();
+    list(&mut cluster);
+    list_block_0(&mut cluster, "h1", BlockState::Missing);
+    let stripe = contradict(&mut cluster, 1..4);
+    let read = all_but_block_0(&cluster);
+    tell(&mut cluster, Signal::ParityHeld { stripe: stripe.clone(), read });
+    assert!(!has_contradiction(&mut cluster));
+    (cluster, stripe)
+}
+
+/// Sets whether the server of a helper is in service.
+fn serve(cluster: &mut TestCluster, helper: &str, up: bool) {
+    let node = number(cluster, helper);
+    cluster.handle(Event::Changed(vec![StoreChange::Service(node, up)]));
+}
+
+/// Its disk is mounted again after the block was rebuilt elsewhere.
+#[test]
+fn a_contradiction_returns_with_the_former_copy_of_a_block_that_was_rebuilt() {
+    let (mut cluster, stripe) = ended_without_block_0();
+    let (made, core) = (number(&cluster, "h5"), cluster.core());
+    core.stripes.contradictions.note_made(&stripe, &[(BlockIndex(0), made)], &mut core.out);
+    list_block_0(&mut cluster, "h5", BlockState::Healthy);
+    assert!(!has_contradiction(&mut cluster));
+    list_block_0(&mut cluster, "h1", BlockState::Healthy);
+    assert!(has_contradiction(&mut cluster));
+    cluster.wait(Duration::from_secs(1));
+    assert!(!has_contradiction(&mut cluster), "a check has read the former copy");
+    list_block_0(&mut cluster, "h5", BlockState::Healthy);
+    assert!(has_contradiction(&mut cluster), "it has not read the new one");
+}
+
+/// Its DataNode was dead while parity was checked, and block 0 counted there until HDFS or a job had rebuilt it.
+#[test]
+fn a_contradiction_returns_with_a_copy_whose_block_was_rebuilt_before_it_ended() {
+    for is_made in [true, false] {
+        let mut cluster = cluster();
+        list(&mut cluster);
+        let (stripe, made) = (contradict(&mut cluster, 0..4), number(&cluster, "h5"));
+        serve(&mut cluster, "h1", false);
+        cluster.kill("h1");
+        if is_made {
+            let core = cluster.core();
+            core.stripes.contradictions.note_made(&stripe, &[(BlockIndex(0), made)], &mut core.out);
+        } else {
+            list_block_0(&mut cluster, "h5", BlockState::Healthy);
+        }
+        let mut read = all_but_block_0(&cluster);
+        read.insert(BlockIndex(0), made);
+        tell(&mut cluster, Signal::ParityHeld { stripe, read });
+        assert!(!has_contradiction(&mut cluster));
+        list_block_0(&mut cluster, "h1", BlockState::Healthy);
+        assert!(!has_contradiction(&mut cluster), "nobody can read it yet");
+        serve(&mut cluster, "h1", true);
+        assert!(has_contradiction(&mut cluster), "made by a job: {is_made}");
+    }
+}
+
+/// The NameNode knows of the returned block, and Mend lists it later. Readers use the description.
+#[test]
+fn a_contradiction_returns_with_a_described_block_that_is_not_listed_yet() {
+    let (mut cluster, _) = ended_without_block_0();
+    cluster.node("h1").disk.remove(&BlockId("foreign-0".into()));
+    describe(&mut cluster, &described(&[])).unwrap();
+    assert!(has_contradiction(&mut cluster));
+    cluster.wait(Duration::from_secs(5));
+    assert!(has_contradiction(&mut cluster), "a check reads what is listed");
+    cluster.wait(Duration::from_secs(40));
+    assert!(!has_contradiction(&mut cluster), "the description is no longer used");
+}
+
+/// A machine is shut down to replace another disk. Its server may start before the helper.
+#[test]
+fn a_contradiction_that_returns_before_its_block_can_be_read_ends_by_itself() {
+    for is_served_first in [false, true] {
+        let (mut cluster, _) = ended_without_block_0();
+        serve(&mut cluster, "h1", false);
+        cluster.kill("h1");
+        list_block_0(&mut cluster, "h1", BlockState::Healthy);
+        assert!(!has_contradiction(&mut cluster), "the store counts blocks on dead machines");
+        if is_served_first {
+            serve(&mut cluster, "h1", true);
+            cluster.wait(Duration::from_secs(30));
+            assert!(has_contradiction(&mut cluster), "clients may read it");
+        }
+        let before: u32 = cluster.nodes.values().map(|node| node.fingerprinted).sum();
+        cluster.wait(Duration::from_secs(30));
+        let after: u32 = cluster.nodes.values().map(|node| node.fingerprinted).sum();
+        assert_eq!(before, after, "a further check would read the same blocks");
+        cluster.start("h1");
+        serve(&mut cluster, "h1", true);
+        cluster.wait(Duration::from_secs(15));
+        assert!(!has_contradiction(&mut cluster), "served first: {is_served_first}");
+        assert_eq!(cluster.node("h1").fingerprinted, 1);
+    }
+}
+
 /// A scrub has found it, or the NameNode.
 #[test]
 fn a_copy_that_is_listed_as_corrupt_is_corrupt_in_descriptions() {
@@ -209,6 +363,44 @@ fn own_repairs_take_a_listed_stripe_from_the_store_and_claim_it() {
     let request = RepairRequest { stripe: Some(stripe.0.clone()), ..homes(&[(1, "h5")]) };
     let error = cluster.ask(|reply| RepairCommand::Queue(request.into(), reply)).unwrap_err();
     assert!(matches!(error, RequestError::Given(crate::error::DescriptionError::GivenInUse(_))), "{error}");
+}
+
+/// A recovery may take hours, or be paused. Otherwise clients would decode lost blocks themselves for so long.
+#[test]
+fn plug_ins_read_a_listed_stripe_while_the_coordinator_repairs_it() {
+    let (mut cluster, file) = filed();
+    let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+    let node = number(&cluster, &home(&file, 0));
+    tell(&mut cluster, Signal::Wrong { stripe: stripe.clone(), index: BlockIndex(0), node });
+    let given = of_file(&file, &[1]);
+    describe(&mut cluster, &given).unwrap();
+    cluster.frozen.extend((1..=6).map(|helper| format!("h{helper}")));
+    let repair = cluster.repair_all().repair;
+    cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    cluster.frozen.clear();
+    cluster.play();
+    assert!(!is_described(&mut cluster, &stripe.0));
+    read(&mut cluster, 1, &stripe.0);
+    cluster.wait(Duration::from_secs(21));
+    read(&mut cluster, 2, &stripe.0);
+    describe(&mut cluster, &given).unwrap();
+    read(&mut cluster, 3, &stripe.0);
+    let closed = &cluster.node("hdfs").closed;
+    assert!(closed[&1].is_ok() && closed[&3].is_ok(), "{closed:?}");
+    let refused = closed[&2].as_ref().unwrap_err().to_string();
+    assert!(refused.contains("was not described"), "it must be described again: {refused}");
+    assert!(!is_described(&mut cluster, &stripe.0), "the listing counts");
+    // The plug-in skips a command of the store, also if the repair has ended since it described the stripe.
+    let command = |cluster: &mut TestCluster| {
+        let request = RepairRequest { stripe: Some(stripe.0.clone()), ..homes(&[(1, "h5")]) };
+        cluster.ask(|reply| RepairCommand::Queue(request.into(), reply)).unwrap_err()
+    };
+    let during = command(&mut cluster);
+    cluster.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap();
+    for error in [during, command(&mut cluster)] {
+        let is_in_use = matches!(error, RequestError::Given(crate::error::DescriptionError::GivenInUse(_)));
+        assert!(is_in_use, "{error}");
+    }
 }
 
 /// The plug-in has reserved the block there, or told the NameNode that it will be there.

@@ -259,9 +259,8 @@ fn a_removed_file_leaves_no_blocks_even_on_a_helper_that_was_down() {
     assert!(cluster.status().catalog.orphans.is_empty());
 }
 
-/// A helper with many blocks needs long for their description.
-#[test]
-fn a_helper_describes_its_blocks_for_one_query_at_a_time() {
+/// Returns a cluster in which h2 has an orphan that may be removed, and does not answer.
+fn with_an_orphan() -> TestCluster {
     let mut cluster = TestCluster::new(4);
     let file = cluster.put("f", 1);
     cluster.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
@@ -271,8 +270,30 @@ fn a_helper_describes_its_blocks_for_one_query_at_a_time() {
     cluster.frozen.insert("h2".to_owned());
     cluster.start("h2");
     cluster.wait(Duration::from_secs(60));
-    let is_asked = |message: &&ToNode| matches!(message, ToNode::Describe { .. });
-    assert_eq!(cluster.node("h2").backlog.iter().filter(is_asked).count(), 1);
+    cluster
+}
+
+/// Returns the numbers of the queries to h2 to describe its blocks.
+fn description_asks(cluster: &mut TestCluster) -> Vec<u64> {
+    let asks = |message: &ToNode| if let ToNode::Describe { ask } = message { Some(*ask) } else { None };
+    cluster.node("h2").backlog.iter().filter_map(asks).collect()
+}
+
+/// A helper with many blocks needs long for their description.
+#[test]
+fn a_helper_describes_its_blocks_for_one_query_at_a_time() {
+    let mut cluster = with_an_orphan();
+    assert_eq!(description_asks(&mut cluster).len(), 1);
+}
+
+/// Its disk fails, and each description reads all checksum files.
+#[test]
+fn a_helper_with_an_incomplete_description_of_its_orphans_is_not_asked_again() {
+    let mut cluster = with_an_orphan();
+    let asks = description_asks(&mut cluster);
+    cluster.say("h2", FromNode::Described { ask: asks[0], blocks: Vec::new(), last: false });
+    cluster.wait(Duration::from_secs(200));
+    assert_eq!(description_asks(&mut cluster), asks);
 }
 
 // ---- reads ----

@@ -113,6 +113,23 @@ fn a_rebuilt_block_is_missing_if_its_helper_returns_without_it_before_it_is_reco
     assert_eq!(first_block(&mut cluster), (Some(taker), "missing"));
 }
 
+/// The disk is away for a moment. The helper may have made a block, or may hold a block that was read for it.
+#[test]
+fn blocks_are_healthy_if_their_helper_lists_them_again_before_the_rebuilt_one_is_recorded() {
+    for is_taker in [true, false] {
+        let mut cluster = TestCluster::new(5);
+        let file = cluster.put("f", 1);
+        let taker = cluster.rebuild_unrecorded(&file);
+        let returns = if is_taker { taker } else { home(&file, 1) };
+        let disk = cluster.node(&returns).disk.clone();
+        cluster.restart_with(&returns, &BTreeMap::new());
+        cluster.restart_with(&returns, &disk);
+        cluster.play();
+        cluster.record_all();
+        assert_eq!(states(&cluster.file("f")), ["healthy"; 4], "{is_taker}");
+    }
+}
+
 #[test]
 fn a_found_block_is_missing_if_its_helper_returns_without_it_before_it_is_recorded() {
     let mut cluster = TestCluster::new(5);
@@ -129,6 +146,49 @@ fn a_found_block_is_missing_if_its_helper_returns_without_it_before_it_is_record
     cluster.start(&old);
     cluster.record_all();
     assert_ne!(first_block(&mut cluster), (Some(old), "healthy"));
+}
+
+/// A job has ended, and waits for the storage to record its block. Only then a helper reports that its block is bad.
+#[test]
+fn a_bad_block_that_is_reported_to_a_job_after_its_end_is_verified() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let taker = cluster.rebuild_unrecorded(&file);
+    let assigned = cluster.nodes[&taker].assigned.last().expect("it rebuilds the block");
+    let (job, epoch) = (assigned.job, assigned.epoch);
+    let (source, bad) = (home(&file, 1), block(&file, 1));
+    let before = cluster.nodes[&source].verified;
+    let report = Report::BadBlock { block: bad.clone(), problem: BlockProblem::Corrupt("page 3".into()) };
+    cluster.rotten.insert(bad);
+    cluster.say(&source, FromNode::Report { job, epoch, report });
+    cluster.record_all();
+    cluster.wait(Duration::from_secs(2));
+    assert!(cluster.nodes[&source].verified > before);
+}
+
+/// A client reads a block slowly while the block's helper is drained, and the helper then has no copy any more.
+#[test]
+fn a_block_that_is_moved_while_it_is_read_is_read_at_its_new_place() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let (drained, moved) = (home(&file, 0), block(&file, 0));
+    cluster.frozen.insert("admin".to_owned());
+    cluster.read(1, &file.layout[0].stripe.stripe, 0, &[]);
+    let assigned = cluster.nodes[&drained].assigned.last().expect("it reads the block");
+    let (job, epoch) = (assigned.job, assigned.epoch);
+    cluster.repair(RepairRequest { drain: Some(drained.clone()), ..RepairRequest::default() });
+    assert!(!cluster.nodes[&drained].disk.contains_key(&moved), "it is moved");
+    let report = Report::BadBlock { block: moved.clone(), problem: BlockProblem::Missing };
+    cluster.say(&drained, FromNode::Report { job, epoch, report });
+    cluster.frozen.clear();
+    cluster.play();
+    assert!(cluster.closed(1).expect("it has ended").is_ok());
+    let reads = |assignment: &Assignment| {
+        assignment.job == job && assignment.locals.iter().any(|local| local.id == moved)
+    };
+    let now = cluster.helper_with(&moved, &drained);
+    assert!(cluster.nodes[&now].assigned.iter().any(reads), "from {now}");
+    assert_eq!(first_block(&mut cluster), (Some(now), "healthy"));
 }
 
 /// A drained helper keeps its copy while the stripe is not whole. Then the helper with the new copy dies.

@@ -138,8 +138,10 @@ fn probes_and_trials_do_not_overlap() {
     let view = cluster.ask(NetworkCommand::Probes).unwrap();
     assert_eq!((view.running, view.links.len()), (false, 2), "{view:?}");
     assert_eq!(cluster.uplink("h2").1, RateSource::Assumed);
+    assert_eq!(view.started_unix_ms, begun.started_unix_ms);
     // Now in the opposite order: first probes, then trials.
-    cluster.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap();
+    let other = cluster.ask(|reply| NetworkCommand::Probe(probe, reply)).unwrap();
+    assert_ne!(other.started_unix_ms, view.started_unix_ms, "it is another measurement");
     note_slow(&mut cluster, &[(a, 5e6), (b, 5e6)]);
     assert_eq!(cluster.status().work.jobs.len(), 1);
     cluster.wait(Duration::from_secs(10));

@@ -518,3 +518,149 @@ fn after_a_restore_stripes_with_blocks_on_absent_helpers_are_read_once() {
     cluster.wait(Duration::from_secs(15));
     assert!(!details(&cluster.status()).iter().any(|line| line.contains("unchecked since")));
 }
+
+/// The disk with block 1 is not mounted during the check. It returns with a wrong block, whose checksums match.
+#[test]
+fn after_a_restore_a_block_that_was_lost_at_the_check_is_checked_when_it_returns() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let (late, wrong) = (home(&file, 1), block(&file, 1));
+    cluster.restore_catalog();
+    let bytes = cluster.node(&late).disk.remove(&wrong).unwrap();
+    (1..=5).for_each(|helper| cluster.start(&format!("h{helper}")));
+    cluster.wait(Duration::from_secs(30));
+    assert_eq!(states(&cluster.file("f"))[1], "missing");
+    assert_eq!(cluster.core().scrub.proof.left(), 1, "{}", cluster.status().summary);
+    let fingerprinted =
+        |cluster: &TestCluster| cluster.nodes.values().map(|node| node.fingerprinted).sum::<u32>();
+    assert_eq!(fingerprinted(&cluster), 3);
+    cluster.wait(Duration::from_secs(60));
+    assert_eq!(fingerprinted(&cluster), 3, "a further check would read the same blocks");
+    cluster.kill(&late);
+    cluster.node(&late).disk.insert(wrong.clone(), bytes);
+    cluster.frozen.insert(late.clone());
+    cluster.start(&late);
+    cluster.node(&late).forged.insert(wrong);
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(30));
+    assert_eq!(states(&cluster.file("f"))[1], "corrupt", "{}", cluster.status().summary);
+}
+
+/// Creates a cluster whose helpers compute cryptographic digests, with a file of one stripe. Blocks 0 and 1 are data.
+fn with_strong_digests() -> (TestCluster, FileLayout) {
+    let mut cluster = TestCluster::new(5);
+    cluster.nodes.values_mut().for_each(|node| node.digests.are_strong = true);
+    let file = cluster.put("f", 1);
+    (cluster, file)
+}
+
+fn first_stripe(file: &FileLayout) -> StripeId {
+    StripeId(file.layout[0].stripe.stripe.clone())
+}
+
+impl TestCluster {
+    /// Changes a block's bytes so that its checksums still match, but not its digest.
+    fn change(&mut self, file: &FileLayout, index: usize) {
+        self.node(&home(file, index)).digests.changed.insert(block(file, index));
+    }
+
+    /// Has the parity of a file's stripe checked without a scrub, which would read all blocks in full first.
+    fn check_parity(&mut self, file: &FileLayout) {
+        let now = self.now;
+        self.core().scrub.doubt(&first_stripe(file), now);
+        self.wait(Duration::from_secs(1));
+    }
+
+    fn recorded_digest(&mut self, file: &FileLayout, index: usize) -> Option<Digest> {
+        self.core().stripes.picture.stripe(&first_stripe(file)).unwrap().blocks[index].digest
+    }
+}
+
+/// An attacker has replaced as many blocks as there are spare ones, so that the others seem to contradict block 0.
+#[test]
+fn full_reads_find_forged_blocks_because_of_which_parity_names_an_innocent_one() {
+    let (mut cluster, file) = with_strong_digests();
+    let digest = cluster.recorded_digest(&file, 0);
+    cluster.forge(&file, 0);
+    (1..3).for_each(|index| cluster.change(&file, index));
+    cluster.check_parity(&file);
+    assert_eq!(states(&cluster.file("f")), ["healthy", "corrupt", "corrupt", "healthy"]);
+    assert_eq!(cluster.recorded_digest(&file, 0), digest);
+    assert!(cluster.core().stripes.condemned.is_empty());
+    assert!(!cluster.core().stripes.contradictions.has(&first_stripe(&file)));
+}
+
+#[test]
+fn a_data_block_that_does_not_match_its_strong_digest_keeps_the_digest_and_is_rebuilt() {
+    let (mut cluster, file) = with_strong_digests();
+    let digest = cluster.recorded_digest(&file, 0);
+    cluster.forge(&file, 0);
+    cluster.change(&file, 0);
+    cluster.check_parity(&file);
+    assert_eq!(states(&cluster.file("f")), ["corrupt", "healthy", "healthy", "healthy"]);
+    assert!(cluster.core().stripes.condemned.is_empty());
+    let name = home(&file, 0);
+    cluster.node(&name).forged.clear();
+    cluster.node(&name).digests.changed.clear();
+    assert_eq!(cluster.repair_all().state.name(), "done");
+    assert_eq!(states(&cluster.file("f")), ["healthy"; 4]);
+    assert_eq!(cluster.recorded_digest(&file, 0), digest);
+}
+
+/// All blocks match their digests, so someone has replaced a recorded digest too, or a helper lies.
+#[test]
+fn a_block_that_matches_a_strong_digest_is_condemned_once_all_others_match_theirs() {
+    for index in [0, 3] {
+        let (mut cluster, file) = with_strong_digests();
+        cluster.forge(&file, index);
+        let scrub = cluster.scrub_parity();
+        let found: Vec<_> = scrub.findings.iter().map(|finding| finding.block.clone()).collect();
+        assert_eq!(found, [block(&file, index).0], "{:?}", scrub.findings);
+        let bad = (0..4).map(|other| if other == index { "corrupt" } else { "healthy" });
+        assert!(states(&cluster.file("f")).into_iter().eq(bad));
+        assert!(!cluster.core().stripes.condemned.is_empty());
+    }
+}
+
+/// Forges block 3 and has parity checked. The helper of the block `silent` answers until blocks are read in full, and
+/// then dies.
+fn check_with_silent_helper(silent: usize) -> (TestCluster, FileLayout) {
+    let (mut cluster, file) = with_strong_digests();
+    let name = home(&file, silent);
+    cluster.forge(&file, 3);
+    cluster.frozen.insert(name.clone());
+    let now = cluster.now;
+    cluster.core().scrub.doubt(&first_stripe(&file), now);
+    let mut was_asked = false;
+    for _ in 0..100 {
+        cluster.wait(Duration::from_millis(50));
+        let messages = std::mem::take(&mut cluster.node(&name).backlog);
+        was_asked = messages.iter().any(|message| matches!(message, ToNode::Reread { .. }));
+        if was_asked {
+            break;
+        }
+        for message in messages {
+            let answer = cluster.node(&name).answer(message, &BTreeSet::new());
+            answer.into_iter().for_each(|answer| cluster.say(&name, answer));
+        }
+    }
+    assert!(was_asked);
+    assert!(cluster.core().stripes.condemned.is_empty());
+    cluster.kill(&name);
+    (cluster, file)
+}
+
+#[test]
+fn no_block_is_condemned_if_another_was_not_read_in_full_and_could_be_the_wrong_one() {
+    let (mut cluster, file) = check_with_silent_helper(1);
+    assert!(cluster.core().stripes.condemned.is_empty());
+    assert!(cluster.core().stripes.contradictions.has(&first_stripe(&file)));
+    assert_eq!(states(&cluster.file("f"))[3], "healthy");
+}
+
+#[test]
+fn a_wrong_block_cannot_prevent_its_condemnation_by_silence() {
+    let (mut cluster, _) = check_with_silent_helper(3);
+    assert!(!cluster.core().stripes.condemned.is_empty());
+    assert_eq!(states(&cluster.file("f"))[3], "corrupt");
+}

@@ -292,6 +292,35 @@ fn a_repair_whose_claim_is_lost_starts_again() {
     assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 1), "{view:#?}");
 }
 
+/// The lock breaks while a helper commits the block, so the store refuses to record the block. That says nothing about
+/// the helper.
+#[test]
+fn a_repair_whose_claim_is_lost_during_a_commit_starts_again() {
+    let (mut cluster, file, repair) = claiming();
+    let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+    let core = cluster.core();
+    let running = core.jobs.running.values().next().expect("it has begun");
+    let (_, node) = running.job.targets().next().expect("it rebuilds a block");
+    let target = core.nodes.name(node);
+    cluster.frozen.clear();
+    cluster.play_until_commit(&target);
+    cluster.handle(Event::Changed(vec![StoreChange::ClaimLost(stripe.clone())]));
+    cluster.stuck = true;
+    cluster.frozen.clear();
+    cluster.play();
+    let core = cluster.core.as_mut().unwrap();
+    let asks: Vec<Ask> = std::iter::from_fn(|| core.poll_storage()).collect();
+    cluster.distrusted.insert(node);
+    cluster.carry_out(asks).into_iter().for_each(|answer| cluster.take(answer));
+    assert_eq!(cluster.refusals, 1);
+    assert_eq!(cluster.core().repairs.refusals.of(&stripe).count(), 0);
+    cluster.distrusted.clear();
+    cluster.stuck = false;
+    cluster.wait(Duration::from_secs(20));
+    let view = cluster.repair_state(repair);
+    assert_eq!((view.state.name(), view.counts.blocks_rebuilt), ("done", 1), "{view:#?}");
+}
+
 /// While the repair was paused, the node of its job has become unfit for the block.
 #[test]
 fn a_job_on_hold_whose_node_the_store_refuses_is_replaced_by_one_with_another_node() {
@@ -514,6 +543,28 @@ fn the_stripes_of_a_repair_are_paged() {
         paged.extend(view.items.into_iter().map(|item| item.stripe));
     }
     assert_eq!(paged, all);
+}
+
+/// The answers to changes are short, also for a repair of a million stripes.
+#[test]
+fn answers_to_changes_list_only_the_first_stripes() {
+    const LISTED: usize = 16;
+    let mut cluster = TestCluster::new(6);
+    cluster.put("f", 60);
+    cluster.kill("h1");
+    cluster.freeze();
+    let running = cluster.repair_all();
+    assert!(running.items.len() > LISTED, "{}", running.items.len());
+    let repair = running.repair;
+    let paused = cluster.ask(|reply| RepairCommand::Pause(repair, true, reply)).unwrap();
+    let resumed = cluster.ask(|reply| RepairCommand::Pause(repair, false, reply)).unwrap();
+    let cancelled = cluster.ask(|reply| RepairCommand::Cancel(repair, reply)).unwrap();
+    for view in [paused, resumed, cancelled] {
+        let listed: Vec<&String> = view.items.iter().map(|item| &item.stripe).collect();
+        let first: Vec<&String> = running.items.iter().take(LISTED).map(|item| &item.stripe).collect();
+        assert_eq!(listed, first);
+        assert_eq!(view.counts.stripes, running.counts.stripes);
+    }
 }
 
 #[test]

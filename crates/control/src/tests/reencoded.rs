@@ -1,5 +1,6 @@
 //! A store that others run encodes the data of a stripe anew, with blocks of the same names.
 
+use repair::wire::control::ExpectedBlock;
 use store_api::{BlockState, StoreChange, StripeRecord};
 
 use super::*;
@@ -84,4 +85,43 @@ fn a_read_of_former_blocks_does_not_accuse_the_new_ones() {
     let report = Report::BadBlock { block: block(&file, 0), problem };
     cluster.say(&home(&file, 0), FromNode::Report { job, epoch: repair::Epoch(1), report });
     assert_eq!(states(&cluster.file("f"))[0], "healthy");
+}
+
+/// The store encodes the data again while a client reads a block in several requests. Each request on its own returns
+/// bytes that match the recorded digest of that time.
+#[test]
+fn a_read_of_a_block_that_was_replaced_since_it_was_found_is_refused() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    let stripe = StripeId(file.layout[0].stripe.stripe.clone());
+    let record = cluster.core().stripes.picture.stripe(&stripe).unwrap();
+    let (bytes, digest) = (record.blocks[0].bytes, record.blocks[0].digest);
+    let found = ExpectedBlock { index: BlockIndex(0), bytes, digest };
+    let unproven = ExpectedBlock { digest: None, ..found.clone() };
+    let read = |cluster: &mut TestCluster, block: Option<&ExpectedBlock>| {
+        let mut request = read_request(&stripe.0, 0, &[]);
+        if let ClientRequest::Read { expected, .. } = &mut request {
+            expected.extend(block.cloned());
+        }
+        cluster.open(9, request);
+        cluster.closed(9).unwrap().map(drop)
+    };
+    assert!(digest.is_some());
+    for block in [None, Some(&found), Some(&unproven)] {
+        assert_eq!(read(&mut cluster, block), Ok(()));
+    }
+    for digest in [of_sum(77), None] {
+        let mut anew = record.clone();
+        anew.blocks[0].digest = digest;
+        cluster.handle(Event::Changed(vec![StoreChange::Stripe(anew, false)]));
+        let refused = read(&mut cluster, Some(&found));
+        assert!(matches!(refused, Err(RequestFailure::Replaced { .. })), "{refused:?}");
+        assert_eq!(read(&mut cluster, None), Ok(()), "it is found again");
+    }
+    let longer = ExpectedBlock { bytes: bytes + 1, ..unproven.clone() };
+    let gone = ExpectedBlock { index: BlockIndex(4), ..unproven };
+    for other in [longer, gone] {
+        let refused = read(&mut cluster, Some(&other));
+        assert!(matches!(refused, Err(RequestFailure::Replaced { .. })), "{refused:?}");
+    }
 }

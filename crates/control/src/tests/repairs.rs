@@ -2,7 +2,7 @@
 
 use crate::commands::{RepairCommand, ScrubCommand, StripeCommand};
 use recovery::JOBS_AT_ONCE;
-use store_api::Writers;
+use store_api::{Service, StoreChange, Unjudged, Writers};
 use views::{ConditionCode, HistoryEvent, Severity};
 
 use super::*;
@@ -47,6 +47,49 @@ fn lost_blocks_are_rebuilt_elsewhere_and_removed_from_returned_helpers() {
     assert!(cluster.status().healthy);
 }
 
+/// Blocks of a stripe whose state is unknown may be lost too.
+#[test]
+fn a_repair_of_everything_reports_stripes_that_are_not_judged() {
+    let mut cluster = TestCluster::new(6);
+    let file = cluster.put("f", 1);
+    let sure = cluster.repair_all();
+    assert!(sure.found_nothing() && sure.unknown.is_empty(), "{sure:#?}");
+    let unjudged = |number: usize| Unjudged {
+        stripe: StripeId(format!("unjudged_{number}")),
+        blocks: Vec::new(),
+        servers: BTreeSet::new(),
+        why: "two encodings are listed".to_owned(),
+        next_step: "look at it".to_owned(),
+    };
+    cluster.handle(Event::Changed(vec![StoreChange::Unjudged((0..7).map(unjudged).collect())]));
+    let doubtful = cluster.repair_all();
+    assert!(doubtful.found_nothing(), "{doubtful:#?}");
+    let [condition] = &doubtful.unknown[..] else { panic!("{doubtful:#?}") };
+    assert_eq!((condition.code, condition.count), (ConditionCode::NotJudged, 7));
+    assert_eq!(condition.text, "the state of 7 stripes is unknown");
+    assert_eq!(condition.details.len(), 5);
+    assert!(condition.details[0].contains("two encodings are listed"), "{condition:?}");
+
+    cluster.kill(&home(&file, 0));
+    let partial = cluster.repair_all();
+    assert_eq!((partial.state.name(), partial.counts.blocks_rebuilt), ("done", 1), "{partial:#?}");
+    assert_eq!(partial.unknown.len(), 1, "a repair that rebuilt blocks says so too");
+    let stripe = Some(file.layout[0].stripe.stripe.clone());
+    let single = cluster.repair(RepairRequest { stripe, ..RepairRequest::default() });
+    assert_eq!((single.state.name(), single.unknown), ("done", Vec::new()), "its stripe is known");
+
+    // The end of a repair is a fact, whatever is known later.
+    cluster.handle(Event::Changed(vec![StoreChange::Unjudged(Vec::new())]));
+    assert!(cluster.repair_all().unknown.is_empty());
+    assert_eq!(cluster.repair_state(doubtful.repair), doubtful);
+    let history = cluster.ask(|reply| ClusterCommand::History(0, usize::MAX, reply)).unwrap();
+    let recorded = history.into_iter().find_map(|entry| match entry.what {
+        HistoryEvent::RepairEnded { repair, unknown, .. } if repair == doubtful.repair => Some(unknown),
+        _ => None,
+    });
+    assert_eq!(recorded, Some(doubtful.unknown));
+}
+
 #[test]
 fn a_helper_that_returns_during_the_repair_makes_it_unnecessary() {
     let mut cluster = TestCluster::new(5);
@@ -67,9 +110,8 @@ fn a_helper_that_returns_during_the_repair_makes_it_unnecessary() {
     assert_eq!(copies, 1, "what was begun elsewhere came to nothing");
 }
 
-/// The queue of messages to a helper is bounded, and a helper may have any number of such blocks.
-#[test]
-fn blocks_that_a_returned_helper_does_not_describe_are_verified_one_after_another() {
+/// Has h1 return with five blocks, and stops it before it describes them. Returns the query of its descriptions.
+fn asked_for_its_descriptions() -> (TestCluster, u64) {
     let mut cluster = TestCluster::new(4);
     cluster.put("f", 5);
     cluster.kill("h1");
@@ -77,6 +119,13 @@ fn blocks_that_a_returned_helper_does_not_describe_are_verified_one_after_anothe
     cluster.start("h1");
     let asks = |message: &ToNode| if let ToNode::Describe { ask } = message { Some(*ask) } else { None };
     let ask = cluster.node("h1").backlog.iter().find_map(asks).expect("it has returned");
+    (cluster, ask)
+}
+
+/// The queue of messages to a helper is bounded, and a helper may have any number of such blocks.
+#[test]
+fn blocks_that_a_returned_helper_does_not_describe_are_verified_one_after_another() {
+    let (mut cluster, ask) = asked_for_its_descriptions();
     cluster.say("h1", FromNode::Described { ask, blocks: Vec::new(), last: true });
     cluster.play();
     let is_verification = |message: &&ToNode| matches!(message, ToNode::Verify { .. });
@@ -84,6 +133,35 @@ fn blocks_that_a_returned_helper_does_not_describe_are_verified_one_after_anothe
     cluster.frozen.clear();
     cluster.play();
     assert_eq!(cluster.node("h1").verified, 5);
+}
+
+/// A helper returns with five blocks, and sends one part of its description, with this many of them, but no last one.
+/// Returns how many blocks it has to verify after the deadline.
+fn verified_after_the_deadline(described: Option<usize>) -> u32 {
+    let (mut cluster, ask) = asked_for_its_descriptions();
+    if let Some(described) = described {
+        let describe = |(id, &bytes): (&BlockId, &u64)| {
+            let digest = digest(id);
+            Description { id: id.clone(), bytes, digest, label: None }
+        };
+        let blocks = cluster.node("h1").disk.iter().take(described).map(describe).collect();
+        cluster.say("h1", FromNode::Described { ask, blocks, last: false });
+    }
+    cluster.wait(Duration::from_secs(119));
+    let is_verification = |message: &ToNode| matches!(message, ToNode::Verify { .. });
+    assert!(!cluster.node("h1").backlog.iter().any(is_verification), "more of the answer may follow");
+    cluster.wait(Duration::from_secs(2));
+    cluster.frozen.clear();
+    cluster.play();
+    cluster.node("h1").verified
+}
+
+/// The disk may fail, and then the helper cannot tell whether these blocks are intact.
+#[test]
+fn blocks_that_an_incomplete_description_lacks_are_verified() {
+    assert_eq!(verified_after_the_deadline(Some(4)), 1);
+    assert_eq!(verified_after_the_deadline(Some(0)), 5);
+    assert_eq!(verified_after_the_deadline(None), 0, "it may just be slow");
 }
 
 #[test]
@@ -107,6 +185,54 @@ fn a_block_on_a_bad_sector_is_rebuilt_in_place() {
         reason.starts_with("nothing is lost: ") && reason.contains("has just read its block"),
         "{reason}"
     );
+}
+
+/// The helper cannot open the block at the moment, its disk hangs, or only the store's server is up.
+#[test]
+fn a_stripe_with_a_block_that_could_not_be_read_is_not_called_whole() {
+    for (why, expected) in [
+        ("unavailable", "could not verify"),
+        ("silent", "could not verify"),
+        ("away", "no helper that is up has"),
+    ] {
+        let mut cluster = TestCluster::new(4);
+        let file = cluster.put("f", 1);
+        let (helper, named) = (home(&file, 0), block(&file, 0));
+        cluster.core().base.store.service = Service::ReportedByStore;
+        match why {
+            "away" => cluster.kill(&helper),
+            _ => drop(cluster.frozen.insert(helper.clone())),
+        }
+        let stripe = Some(file.layout[0].stripe.stripe.clone());
+        let repair = cluster.repair(RepairRequest { stripe, ..RepairRequest::default() }).repair;
+        let asked =
+            |message: &ToNode| if let ToNode::Verify { ask, .. } = message { Some(*ask) } else { None };
+        match why {
+            "unavailable" => {
+                let ask = cluster.node(&helper).backlog.iter().find_map(asked).expect("it is asked");
+                let result = Err(BlockProblem::Unavailable("too many open files".into()));
+                cluster.say(&helper, FromNode::Verified { ask, block: named.clone(), result });
+            }
+            _ => cluster.wait(Duration::from_secs(130)),
+        }
+        let view = cluster.repair_state(repair);
+        assert_eq!((view.state.name(), view.counts.stripes_failed), ("failed", 1), "{why}: {view:#?}");
+        let reason = view.items[0].reason.as_deref().expect("a reason");
+        assert!(reason.contains(expected) && reason.contains(&named.0), "{why}: {reason}");
+    }
+}
+
+/// Blocks may have been lost since it was listed.
+#[test]
+fn no_repair_is_ordered_while_the_store_does_not_answer() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    let all = RepairRequest { all: true, ..RepairRequest::default() };
+    cluster.handle(Event::Changed(vec![StoreChange::Unlisted(Some("no master answers".to_owned()))]));
+    let refused = cluster.ask(|reply| RepairCommand::Queue(all.clone().into(), reply)).unwrap_err();
+    assert!(matches!(refused, RequestError::Unlisted(_)), "{refused}");
+    cluster.handle(Event::Changed(vec![StoreChange::Unlisted(None)]));
+    assert_eq!(cluster.repair(all).state.name(), "done");
 }
 
 #[test]
@@ -404,6 +530,28 @@ fn a_cancelled_repair_stops() {
     assert!(cluster.status().work.jobs.is_empty());
     cluster.wait(Duration::from_secs(1));
     assert!(cluster.status().work.repairs.is_empty());
+}
+
+/// A user removes a file while a helper commits a rebuilt block of it.
+#[test]
+fn a_repair_of_a_file_that_is_removed_during_a_commit_does_not_fail_and_leaves_no_block() {
+    let mut cluster = TestCluster::new(5);
+    let file = cluster.put("f", 1);
+    let lost = block(&file, 0);
+    cluster.kill(&home(&file, 0));
+    let is_spare = |name: &String| (0..4).all(|index| home(&file, index) != *name);
+    let target = (1..=5).map(|at| format!("h{at}")).find(is_spare).expect("a stripe has four blocks");
+    cluster.frozen.insert(target.clone());
+    let repair = cluster.repair_all().repair;
+    cluster.play_until_commit(&target);
+    cluster.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
+    cluster.frozen.clear();
+    cluster.play();
+    assert!(cluster.node(&target).disk.contains_key(&lost), "it was told to commit before");
+    let view = cluster.repair_state(repair);
+    assert_eq!((view.counts.stripes_failed, view.items[0].state.name()), (0, "cancelled"), "{view:#?}");
+    cluster.wait(Duration::from_secs(100)); // A reader may still have a lease.
+    assert!(!cluster.node(&target).disk.contains_key(&lost));
 }
 
 // ---- restarts ----

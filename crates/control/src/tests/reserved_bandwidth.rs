@@ -63,6 +63,7 @@ impl TestCluster {
             pacing: None,
             verify: false,
             pretend_lost: Vec::new(),
+            expected: Vec::new(),
         };
         self.open(tag, request);
     }

@@ -1,5 +1,7 @@
 //! Scrubs, and removals of blocks on helpers.
 
+use views::ScrubView;
+
 use super::*;
 use crate::commands::{FileCommand, ScrubCommand};
 
@@ -27,6 +29,25 @@ fn a_scrub_keeps_two_questions_open_per_helper() {
     assert_eq!(state.orphans[0].block, "stray");
     cluster.restart();
     assert_eq!(cluster.status().work.last_scrub.unwrap(), state, "it is remembered");
+}
+
+#[test]
+fn a_second_request_joins_the_running_scrub() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.frozen.insert("h1".into());
+    let first = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    let second = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    assert_eq!((first.joined, second.joined, second.scrub), (false, true, first.scrub));
+    let state = cluster.ask(|reply| ScrubCommand::State(first.scrub, reply)).unwrap();
+    assert_eq!((state.state.name(), state.joined), ("running", false));
+
+    cluster.frozen.clear();
+    cluster.play();
+    let state = cluster.ask(|reply| ScrubCommand::State(first.scrub, reply)).unwrap();
+    assert_eq!((state.state.name(), state.joined), ("done", false));
+    let third = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap();
+    assert!(!third.joined && third.scrub != first.scrub, "{third:?}");
 }
 
 /// A read finds the damage after the scrub's question was sent and before it is answered.
@@ -123,6 +144,158 @@ fn a_scrub_without_helpers_is_not_complete() {
     }
     assert_eq!(scrub(&mut cluster).checked, 4);
     assert_ne!(cluster.core().scrub.unscrubbed_since_unix_ms, before);
+}
+
+fn unjudged(stripe: &str, servers: &[&str]) -> store_api::Unjudged {
+    store_api::Unjudged {
+        stripe: StripeId(stripe.to_owned()),
+        blocks: Vec::new(),
+        servers: servers.iter().map(|&server| server.to_owned()).collect(),
+        why: "two encodings are listed".into(),
+        next_step: "look at it".into(),
+    }
+}
+
+fn tell_unjudged(cluster: &mut TestCluster, stripes: &[store_api::Unjudged]) {
+    cluster.handle(Event::Changed(vec![store_api::StoreChange::Unjudged(stripes.to_vec())]));
+}
+
+/// Returns the helpers that the report of a scrub names as not checked, each with the number of its blocks.
+fn skipped(view: &ScrubView) -> Vec<(&str, u64)> {
+    view.skipped.iter().map(|it| (it.node.as_str(), it.blocks)).collect()
+}
+
+#[test]
+fn a_scrub_reports_stripes_of_unknown_state_as_not_checked() {
+    for remain in [true, false] {
+        let mut cluster = TestCluster::new(4);
+        cluster.put("f", 1);
+        cluster.wait(Duration::from_secs(1));
+        let before = cluster.core().scrub.unscrubbed_since_unix_ms;
+        cluster.wait(Duration::from_secs(1));
+        let stripes =
+            vec![unjudged("7", &["h2", "10.0.0.9:8080"]), unjudged("8", &["h2"]), unjudged("9", &[])];
+        tell_unjudged(&mut cluster, &stripes);
+        cluster.frozen.insert("h1".to_owned());
+        let scrub = cluster.ask(|reply| ScrubCommand::Start(true, reply)).unwrap().scrub;
+        cluster.play();
+        if !remain {
+            tell_unjudged(&mut cluster, &[]);
+        }
+        cluster.frozen.clear();
+        cluster.wait(Duration::from_secs(10));
+        let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+        assert_eq!((state.state.name(), state.checked), ("done", 4), "{state:?}");
+        let parity = state.parity.as_ref().expect("it was asked for");
+        if remain {
+            assert_eq!(skipped(&state), [("", 1), ("10.0.0.9:8080", 1), ("h2", 2)]);
+            assert_eq!(
+                (parity.checked, parity.stripes, parity.unchecked[0].stripes),
+                (1, 4, 3),
+                "{parity:?}"
+            );
+            assert_eq!(parity.unchecked[0].first, ["7", "8", "9"]);
+            assert_eq!(cluster.core().scrub.unscrubbed_since_unix_ms, before);
+        } else {
+            // They were removed, or decoded.
+            assert_eq!(
+                (skipped(&state), parity.stripes, parity.unchecked.len()),
+                (vec![], 1, 0),
+                "{state:?}"
+            );
+            assert_ne!(cluster.core().scrub.unscrubbed_since_unix_ms, before);
+        }
+    }
+}
+
+/// SeaweedFS encodes another volume during the scrub. It mounts the shards one after another, so too few are listed for a
+/// moment.
+#[test]
+fn a_stripe_that_appears_during_a_scrub_is_not_part_of_it() {
+    let mut cluster = TestCluster::new(4);
+    cluster.put("f", 1);
+    cluster.wait(Duration::from_secs(1));
+    let before = cluster.core().scrub.unscrubbed_since_unix_ms;
+    cluster.wait(Duration::from_secs(1));
+    cluster.frozen.insert("h1".to_owned());
+    let scrub = cluster.ask(|reply| ScrubCommand::Start(true, reply)).unwrap().scrub;
+    cluster.play();
+    tell_unjudged(&mut cluster, &[unjudged("7", &["h2"])]);
+    cluster.frozen.clear();
+    cluster.wait(Duration::from_secs(10));
+    let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+    assert_eq!((state.state.name(), state.checked, skipped(&state)), ("done", 4, vec![]), "{state:?}");
+    let parity = state.parity.expect("it was asked for");
+    assert_eq!((parity.checked, parity.stripes, parity.unchecked.len()), (1, 1, 0), "{parity:?}");
+    assert_ne!(cluster.core().scrub.unscrubbed_since_unix_ms, before);
+}
+
+/// What becomes of a stripe whose state is unknown.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    StaysUnknown,
+    Gone,
+    /// It is listed again before the scrub comes to its other blocks.
+    ListedInTime,
+    /// It is listed again after the scrub has come to its block on h1.
+    ListedLate,
+}
+
+/// Returns a stripe of which h1 and h2 were not asked for their blocks yet, and its blocks.
+fn waiting_stripe(cluster: &TestCluster, file: &FileLayout) -> (StripeId, Vec<BlockId>) {
+    let asked = |block: &BlockId| {
+        let mut messages = ["h1", "h2"].into_iter().flat_map(|helper| &cluster.nodes[helper].backlog);
+        messages.any(|message| matches!(message, ToNode::Verify { block: other, .. } if other == block))
+    };
+    let mut stripes = file.layout.iter().map(|it| {
+        let blocks = it.stripe.blocks.iter().map(|block| BlockId(block.block.clone()));
+        (StripeId(it.stripe.stripe.clone()), blocks.collect::<Vec<_>>())
+    });
+    stripes.find(|(_, blocks)| !blocks.iter().any(asked)).expect("most stripes wait")
+}
+
+/// The state of a stripe becomes unknown when two of its blocks have been read.
+#[test]
+fn a_scrub_reports_the_blocks_that_it_could_not_read_while_the_state_of_their_stripe_was_unknown() {
+    for (fate, expected) in [
+        (Fate::StaysUnknown, vec![("h1", 1), ("h2", 1)]),
+        (Fate::Gone, vec![]),
+        (Fate::ListedInTime, vec![]),
+        (Fate::ListedLate, vec![("h1", 1)]),
+    ] {
+        let mut cluster = TestCluster::new(4);
+        let file = cluster.put("f", 10);
+        cluster.wait(Duration::from_secs(1));
+        let before = cluster.core().scrub.unscrubbed_since_unix_ms;
+        cluster.wait(Duration::from_secs(1));
+        cluster.frozen.extend(["h1", "h2"].map(str::to_owned));
+        let scrub = cluster.ask(|reply| ScrubCommand::Start(false, reply)).unwrap().scrub;
+        cluster.play();
+        let (stripe, blocks) = waiting_stripe(&cluster, &file);
+        let record = cluster.core().stripes.picture.stripe(&stripe).unwrap();
+        let unknown = store_api::Unjudged { blocks, ..unjudged(&stripe.0, &["h1"]) };
+        let gone = store_api::StoreChange::StripeGone(stripe);
+        cluster.handle(Event::Changed(vec![gone, store_api::StoreChange::Unjudged(vec![unknown])]));
+        let judged = store_api::StoreChange::Unjudged(Vec::new());
+        let listed = vec![store_api::StoreChange::Stripe(record, false), judged];
+        match fate {
+            Fate::StaysUnknown => {}
+            Fate::Gone => tell_unjudged(&mut cluster, &[]),
+            Fate::ListedInTime => cluster.handle(Event::Changed(listed)),
+            Fate::ListedLate => {
+                cluster.frozen.remove("h1");
+                cluster.play();
+                cluster.handle(Event::Changed(listed));
+            }
+        }
+        cluster.frozen.clear();
+        cluster.play();
+        let state = cluster.ask(|reply| ScrubCommand::State(scrub, reply)).unwrap();
+        let is_complete = expected.is_empty();
+        assert_eq!((state.state.name(), skipped(&state)), ("done", expected), "{fate:?}: {state:?}");
+        let is_noted = cluster.core().scrub.unscrubbed_since_unix_ms != before;
+        assert_eq!(is_noted, is_complete, "{fate:?}");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! A slow storage, and a failing one.
 
-use crate::commands::{FileCommand, NodeCommand, RepairCommand, ScrubCommand};
-use views::{FileView, NodeView};
+use crate::commands::{
+    CatalogCommand, FileCommand, NetworkCommand, NodeCommand, RepairCommand, ScrubCommand,
+};
+use views::{AcceptRequest, CapsRequest, CapsView, FileView, NodeView};
 
 use super::*;
 
@@ -302,4 +304,23 @@ fn a_helper_is_not_safe_to_remove_while_a_stripe_is_being_allocated_on_it() {
     cluster.stuck = true;
     cluster.open(1, ClientRequest::PutStripe { put: put.put, position: 0 });
     assert!(!is_safe(&mut cluster));
+}
+
+/// The API does not limit changes that wait for the storage.
+#[test]
+fn changes_are_refused_while_too_many_wait_for_the_storage() {
+    let mut cluster = TestCluster::new(4);
+    cluster.stuck = true;
+    let refused = (0..5000).find_map(|_| {
+        let request = CapsRequest { cluster: Some(1 << 20), ..CapsRequest::default() };
+        let asked = cluster.await_later(|reply| NetworkCommand::ChangeCaps(request, reply));
+        cluster.answered::<CapsView>(asked)
+    });
+    let is_behind =
+        |error: &RequestError| matches!(error, RequestError::Storage(StorageError::StorageBehind { .. }));
+    let error = refused.expect("the number of waiting changes is limited").unwrap_err();
+    assert!(is_behind(&error), "{error}");
+    let request = AcceptRequest { reject: None };
+    let error = cluster.ask(|reply| CatalogCommand::Accept(request, reply)).unwrap_err();
+    assert!(is_behind(&error), "{error}");
 }

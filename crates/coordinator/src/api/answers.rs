@@ -1,19 +1,24 @@
-//! Encodes answers as JSON, within a limit on the memory of the answers that members have not received yet.
+//! Charges answers to the members that asked, until they are sent.
 //!
-//! Only answers that can be long are limited: those of `GET` and of the beginning of a put. Such a request
-//! changes nothing, or is undone if there is no room for its answer, so the caller can repeat it. A member has
-//! few of these requests carried out at the same time, which bounds the memory of answers that are not encoded
-//! yet; further ones wait.
+//! Reads and beginnings of puts are refused if there is no room for their answers: such a request changes nothing, or is
+//! undone, so the caller can repeat it. Other changes have happened by then, so their answers are never refused. Their
+//! number is limited instead: the turn of a change lasts until its answer is sent, if this is long.
+//!
+//! A member has few requests of each kind carried out at the same time, and further ones wait. This bounds the memory of
+//! answers that are not encoded yet, and the time that the control plane spends on one member. A change that waits for the
+//! catalog's disk has no turn meanwhile, so that a disk that hangs does not keep the member from all other changes.
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use cluster::Role;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
-use crate::shares::Shares;
+use crate::shares::{Shares, Turn};
 
 /// The memory for the encoded answers of all members.
 const ALL_BYTES: usize = 512 << 20;
@@ -26,8 +31,15 @@ const SMALL_BYTES: usize = 4 << 10;
 const UNIT: usize = 4 << 10;
 /// Answers are encoded and sent in pieces of this size.
 const PIECE_BYTES: usize = 64 << 10;
-/// The number of requests of each kind that a member has carried out at the same time.
+/// The number of reads, and of beginnings of puts, that a member has carried out at the same time.
 const AT_ONCE: usize = 8;
+/// The number of other changes that it has carried out: more, because most of their answers are short, and they are
+/// recorded in the audit before they are answered.
+const CHANGES_AT_ONCE: usize = 64;
+/// The longest time that a change waits for its turn; clients such as HDFS give up after 10 s.
+const CHANGE_LIMIT: Duration = Duration::from_secs(5);
+/// The number of streams of events that a member may have open.
+const STREAMS_AT_ONCE: usize = 32;
 
 /// The memory for answers, shared by all connections.
 #[derive(Clone, Debug)]
@@ -45,13 +57,34 @@ struct Share {
     reads: Arc<Semaphore>,
     /// Separate from reads, because the beginning of a put waits for the catalog's disk.
     puts: Arc<Semaphore>,
+    changes: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
 }
 
-/// The kinds of requests with long answers.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+impl Share {
+    fn new(member_units: usize) -> Self {
+        let permits = |number| Arc::new(Semaphore::new(number));
+        Self {
+            memory: permits(member_units),
+            reads: permits(AT_ONCE),
+            puts: permits(AT_ONCE),
+            changes: permits(CHANGES_AT_ONCE),
+            streams: permits(STREAMS_AT_ONCE),
+        }
+    }
+}
+
+/// The kinds of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Changes nothing.
     Read,
+    /// Begins a put.
     Put,
+    /// Makes any other change.
+    Change,
+    /// Opens a stream of events. Its turn ends with the stream.
+    Stream,
 }
 
 /// A member's account of the memory for answers, for one request.
@@ -61,14 +94,8 @@ pub(super) struct Account {
     share: Arc<Share>,
     member_units: usize,
     kind: Kind,
-}
-
-/// A member's turn for a request. It ends when the answer is encoded.
-#[derive(Debug)]
-pub(super) struct Turn {
-    _permit: OwnedSemaphorePermit,
-    /// Keeps the share, which the next request of the member uses too.
-    _share: Arc<Share>,
+    /// The member's turn for the request. It ends with the last clone of the account at the latest.
+    turn: Turn,
 }
 
 /// Why an answer is not sent.
@@ -86,13 +113,27 @@ pub(crate) enum NoRoom {
         ALL_BYTES >> 20
     )]
     All,
+    /// The member has too many streams of events open.
+    #[error("this member has {} streams of events open, and may have no more", STREAMS_AT_ONCE)]
+    Streams,
+    /// The member has too many changes carried out.
+    #[error(
+        "this change has waited for {} s, because {} changes of this member are being carried out",
+        CHANGE_LIMIT.as_secs(),
+        CHANGES_AT_ONCE
+    )]
+    Changes,
 }
 
 impl NoRoom {
     pub(super) fn next_step(self) -> &'static str {
         match self {
+            Self::Streams => "close some of these streams, or use the certificate of another member",
             Self::Member => "receive these answers or close their connections, then ask again",
             Self::All => "ask again in a few seconds",
+            Self::Changes => {
+                "receive the answers to these changes, then ask again; if this persists, check the coordinator's disk"
+            }
         }
     }
 }
@@ -104,7 +145,7 @@ impl Default for Answers {
 }
 
 impl Answers {
-    fn within(all_bytes: usize, member_bytes: usize) -> Self {
+    pub(super) fn within(all_bytes: usize, member_bytes: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(all_bytes / UNIT)),
             members: Arc::default(),
@@ -114,25 +155,77 @@ impl Answers {
 
     /// Returns a member's account for a request of this kind.
     pub(super) fn account(&self, member: &Role, kind: Kind) -> Account {
-        let share = self.members.of(member, || Share {
-            memory: Arc::new(Semaphore::new(self.member_units)),
-            reads: Arc::new(Semaphore::new(AT_ONCE)),
-            puts: Arc::new(Semaphore::new(AT_ONCE)),
-        });
-        Account { all: self.all.clone(), share, member_units: self.member_units, kind }
+        let share = self.members.of(member, || Share::new(self.member_units));
+        Account { all: self.all.clone(), share, member_units: self.member_units, kind, turn: Turn::default() }
     }
 }
 
 impl Account {
     /// Waits until the member has few enough requests of this kind.
-    pub(super) async fn turn(&self) -> Turn {
-        let turns = match self.kind {
+    ///
+    /// # Errors
+    /// If the member has too many streams of events. A further one does not wait, because the others may stay open for
+    /// days. If a change has waited for [`CHANGE_LIMIT`].
+    pub(super) async fn take_turn(&self) -> Result<(), NoRoom> {
+        let turns = self.turns().clone();
+        let permit = match self.kind {
+            Kind::Stream => turns.try_acquire_owned().map_err(|_| NoRoom::Streams)?,
+            Kind::Change => timeout(CHANGE_LIMIT, next_of(turns)).await.map_err(|_| NoRoom::Changes)?,
+            Kind::Read | Kind::Put => next_of(turns).await,
+        };
+        self.turn.begin(permit);
+        Ok(())
+    }
+
+    /// Waits for another turn if that of a change has ended while the change waited for the storage. The wait has no limit,
+    /// because the change has happened.
+    pub(super) async fn resume_turn(&self) {
+        if self.kind == Kind::Change && !self.turn.lasts() {
+            self.turn.begin(next_of(self.turns().clone()).await);
+        }
+    }
+
+    fn turns(&self) -> &Arc<Semaphore> {
+        match self.kind {
             Kind::Read => &self.share.reads,
             Kind::Put => &self.share.puts,
-        };
-        let permit = turns.clone().acquire_owned().await.expect("the semaphore is never closed");
-        Turn { _permit: permit, _share: self.share.clone() }
+            Kind::Change => &self.share.changes,
+            Kind::Stream => &self.share.streams,
+        }
     }
+
+    /// Returns the turn of a change, which ends while the change waits for the storage.
+    pub(super) fn turn_of_change(&self) -> Option<Turn> {
+        (self.kind == Kind::Change).then(|| self.turn.clone())
+    }
+
+    /// Ends the turn.
+    pub(super) fn end_turn(&self) {
+        self.turn.end();
+    }
+
+    /// Whether the request changes nothing.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.kind, Kind::Read | Kind::Stream)
+    }
+}
+
+/// Waits for the next permit.
+async fn next_of(turns: Arc<Semaphore>) -> OwnedSemaphorePermit {
+    turns.acquire_owned().await.expect("the semaphore is never closed")
+}
+
+/// Charges an answer that is in memory already. Without an account, the answer is not limited.
+///
+/// # Errors
+/// If there is no room for the answer.
+pub(super) fn charge(answer: Bytes, account: Option<Account>) -> Result<Bytes, NoRoom> {
+    if answer.len() <= SMALL_BYTES {
+        return Ok(answer);
+    }
+    let mut room = Room::new(account);
+    room.take(answer.len())?;
+    Ok(Bytes::from_owner(Piece { bytes: answer, _room: room.complete() }))
 }
 
 /// Encodes an answer in pieces, and charges it to the account. Without an account, the answer is not limited.
@@ -158,8 +251,7 @@ struct Pieces {
 
 impl Pieces {
     fn new(account: Option<Account>) -> Self {
-        let room = Room { account, permits: Vec::new(), units: 0 };
-        Self { full: Vec::new(), last: Vec::new(), room, no_room: None }
+        Self { full: Vec::new(), last: Vec::new(), room: Room::new(account), no_room: None }
     }
 
     fn finish(self) -> Result<Vec<Bytes>, NoRoom> {
@@ -172,9 +264,9 @@ impl Pieces {
             last.shrink_to_fit();
             full.push(last);
         }
-        let room = Arc::new(room);
-        let charged = |bytes| Bytes::from_owner(Charged { bytes, _room: room.clone() });
-        Ok(full.into_iter().map(charged).collect())
+        let room = room.complete();
+        let piece = |bytes: Vec<u8>| Piece { bytes: bytes.into(), _room: room.clone() };
+        Ok(full.into_iter().map(|bytes| Bytes::from_owner(piece(bytes))).collect())
     }
 }
 
@@ -206,10 +298,16 @@ struct Room {
 }
 
 impl Room {
+    fn new(account: Option<Account>) -> Self {
+        Self { account, permits: Vec::new(), units: 0 }
+    }
+
     /// Takes memory for more bytes of the answer. An answer that has all permits of the member may be longer: it is
-    /// the only one of this member.
+    /// the only one of this member. The answer to a change takes none; its turn limits it.
     fn take(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        let Some(account) = &self.account else { return Ok(()) };
+        let Some(account) = self.account.as_ref().filter(|account| account.kind != Kind::Change) else {
+            return Ok(());
+        };
         let units = bytes.div_ceil(UNIT).min(account.member_units - self.units);
         let charged = [(&account.share.memory, NoRoom::Member), (&account.all, NoRoom::All)];
         for (memory, full) in charged {
@@ -219,15 +317,26 @@ impl Room {
         self.units += units;
         Ok(())
     }
+
+    /// Returns the room of a whole answer, for its pieces. The turn of a change lasts until they are sent, and that of a
+    /// stream until the stream ends.
+    fn complete(self) -> Arc<Self> {
+        if let Some(account) = &self.account
+            && matches!(account.kind, Kind::Read | Kind::Put)
+        {
+            account.end_turn();
+        }
+        Arc::new(self)
+    }
 }
 
 /// A piece of an answer. The connection drops it when it is sent.
-struct Charged {
-    bytes: Vec<u8>,
+struct Piece {
+    bytes: Bytes,
     _room: Arc<Room>,
 }
 
-impl AsRef<[u8]> for Charged {
+impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -235,10 +344,6 @@ impl AsRef<[u8]> for Charged {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::time::timeout;
-
     use super::*;
 
     const MIB: usize = 1 << 20;
@@ -306,19 +411,96 @@ mod tests {
         drop(short);
     }
 
+    const SOON: Duration = Duration::from_millis(20);
+
+    /// Returns an account whose turn has come; `None` if it does not come soon.
+    async fn turn(answers: &Answers, name: &str, kind: Kind) -> Option<Account> {
+        let account = answers.account(&member(name), kind);
+        timeout(SOON, account.take_turn()).await.ok()?.unwrap();
+        Some(account)
+    }
+
+    async fn turns(answers: &Answers, kind: Kind, number: usize) -> Vec<Account> {
+        let mut turns = Vec::new();
+        for _ in 0..number {
+            turns.push(turn(answers, "ann", kind).await.unwrap());
+        }
+        turns
+    }
+
     #[tokio::test]
     async fn further_requests_of_a_member_wait() {
         let answers = answers();
-        let mut turns = Vec::new();
-        for _ in 0..AT_ONCE {
-            turns.push(answers.account(&member("ann"), Kind::Read).turn().await);
+        let mut taken = turns(&answers, Kind::Read, AT_ONCE).await;
+        assert!(turn(&answers, "ann", Kind::Read).await.is_none());
+        for (name, kind) in
+            [("ann", Kind::Put), ("ann", Kind::Change), ("ann", Kind::Stream), ("bob", Kind::Read)]
+        {
+            assert!(turn(&answers, name, kind).await.is_some(), "{name} {kind:?}");
         }
-        let soon = Duration::from_millis(20);
-        let next = answers.account(&member("ann"), Kind::Read);
-        assert!(timeout(soon, next.turn()).await.is_err());
-        timeout(soon, answers.account(&member("ann"), Kind::Put).turn()).await.unwrap();
-        timeout(soon, answers.account(&member("bob"), Kind::Read).turn()).await.unwrap();
-        turns.pop();
-        timeout(soon, next.turn()).await.unwrap();
+        // The turn of a read ends when its answer is encoded, although nothing of it is sent.
+        let kept = encode(&"x".repeat(MIB), taken.pop()).unwrap();
+        turn(&answers, "ann", Kind::Read).await.unwrap();
+        drop(kept);
+    }
+
+    #[tokio::test]
+    async fn the_turn_of_a_change_lasts_until_its_long_answer_is_sent() {
+        let answers = answers();
+        let mut taken = turns(&answers, Kind::Change, CHANGES_AT_ONCE).await;
+        let long = encode(&"x".repeat(20 * MIB), taken.pop()).expect("it has happened");
+        assert!(turn(&answers, "ann", Kind::Change).await.is_none());
+        drop(long);
+        turn(&answers, "ann", Kind::Change).await.unwrap();
+        let short = encode(&"x".repeat(100), taken.pop()).unwrap();
+        turn(&answers, "ann", Kind::Change).await.unwrap();
+        drop(short);
+    }
+
+    /// As if 64 abandoned changes waited for the catalog's disk.
+    #[tokio::test]
+    async fn changes_that_wait_for_the_storage_have_no_turn() {
+        let answers = answers();
+        let waiting = turns(&answers, Kind::Change, CHANGES_AT_ONCE).await;
+        let refused = answers.account(&member("ann"), Kind::Change).take_turn().await;
+        assert_eq!(refused, Err(NoRoom::Changes));
+        waiting.iter().filter_map(Account::turn_of_change).for_each(|turn| turn.end());
+        let others = turns(&answers, Kind::Change, CHANGES_AT_ONCE).await;
+        assert!(timeout(SOON, waiting[0].resume_turn()).await.is_err(), "its answer waits for a turn");
+        drop(others);
+        waiting[0].resume_turn().await;
+        waiting[0].resume_turn().await;
+        assert_eq!(waiting[0].share.changes.available_permits(), CHANGES_AT_ONCE - 1, "it has one turn");
+    }
+
+    #[tokio::test]
+    async fn the_turn_of_a_stream_outlasts_its_events() {
+        let answers = answers();
+        let open = turns(&answers, Kind::Stream, STREAMS_AT_ONCE).await;
+        drop(charge(vec![7_u8; MIB].into(), open.first().cloned()).unwrap());
+        let refused = answers.account(&member("ann"), Kind::Stream).take_turn().await;
+        assert_eq!(refused, Err(NoRoom::Streams));
+    }
+
+    #[tokio::test]
+    async fn further_streams_of_a_member_are_refused() {
+        let answers = answers();
+        let mut open = turns(&answers, Kind::Stream, STREAMS_AT_ONCE).await;
+        let refused = answers.account(&member("ann"), Kind::Stream).take_turn().await;
+        assert_eq!(refused, Err(NoRoom::Streams));
+        turn(&answers, "bob", Kind::Stream).await.unwrap();
+        open.pop();
+        turn(&answers, "ann", Kind::Stream).await.unwrap();
+    }
+
+    #[test]
+    fn an_answer_that_is_in_memory_is_charged() {
+        let answers = answers();
+        let account = || Some(answers.account(&member("ann"), Kind::Read));
+        let kept = charge(vec![7_u8; 3 * MIB].into(), account()).unwrap();
+        assert_eq!(charge(vec![7_u8; 2 * MIB].into(), account()), Err(NoRoom::Member));
+        assert_eq!(charge(vec![7_u8; SMALL_BYTES].into(), account()).unwrap().len(), SMALL_BYTES);
+        drop(kept);
+        assert_eq!(charge(vec![7_u8; 2 * MIB].into(), account()).unwrap().len(), 2 * MIB);
     }
 }

@@ -5,18 +5,23 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use cluster::Role;
 use serde::Serialize;
+use serving::Caller;
 use store_api::OpenError;
 use tokio::sync::oneshot;
 use views::ErrorBody;
 
-use super::answers::{self, Account, Answers, Kind, NoRoom, Turn};
+pub(crate) use super::answers::Kind;
+use super::answers::{self, Account, Answers, NoRoom};
+use super::charging::Charged;
+use super::request_memory::Crowded;
 use crate::incoming::{Events, Incoming};
+use crate::shares::Turn;
 use control::{Command, ErrorKind, Reply, RequestError};
 
 /// A handle for sending commands to the control plane.
@@ -24,7 +29,7 @@ use control::{Command, ErrorKind, Reply, RequestError};
 pub(crate) struct Asking {
     events: Events,
     answers: Answers,
-    /// The account that long answers are charged to; without one, answers have no limit.
+    /// The account of a request, with its turn; without one, answers have no limit.
     account: Option<Account>,
 }
 
@@ -45,10 +50,9 @@ impl<T> IntoResponse for Encoded<T> {
         ];
         let body = match <[Bytes; 1]>::try_from(self.json) {
             Ok([only]) => Body::from(only),
-            // Connections copy what they are given, so they are given one piece at a time.
             Err(pieces) => Body::from_stream(tokio_stream::iter(pieces.into_iter().map(Ok::<_, Infallible>))),
         };
-        (headers, body).into_response()
+        (Extension(Charged), headers, body).into_response()
     }
 }
 
@@ -57,31 +61,33 @@ impl Asking {
         Self { events, answers: Answers::default(), account: None }
     }
 
-    /// Returns a handle that charges answers to a member.
-    pub(super) fn charged(&self, member: &Role, kind: Kind) -> Self {
-        Self { account: Some(self.answers.account(member, kind)), ..self.clone() }
+    /// Returns a handle for a request of this kind, once it is the caller's turn.
+    ///
+    /// # Errors
+    /// If the caller has too many streams of events, or a change has waited too long.
+    pub(crate) async fn in_turn(&self, caller: &Caller, kind: Kind) -> Result<Self, NoRoom> {
+        let Some(member) = &caller.role else { return Ok(self.clone()) };
+        let account = self.answers.account(member, kind);
+        account.take_turn().await?;
+        Ok(Self { account: Some(account), ..self.clone() })
     }
 
-    /// Waits until the member that answers are charged to may ask.
-    pub(super) async fn turn(&self) -> Option<Turn> {
-        match &self.account {
-            Some(account) => Some(account.turn().await),
-            None => None,
-        }
+    /// Returns a member's account for an answer that is in memory.
+    pub(super) fn account(&self, member: &Role) -> Account {
+        self.answers.account(member, Kind::Read)
     }
 
-    /// Encodes an answer. The turn ends when it is encoded.
-    pub(super) async fn encode<T: Serialize + Send + 'static>(
-        &self,
-        answer: T,
-        turn: Option<Turn>,
-    ) -> Answer<T> {
+    /// Charges bytes of an answer to the account.
+    pub(super) fn charge(&self, bytes: Bytes) -> Result<Bytes, NoRoom> {
+        answers::charge(bytes, self.account.clone())
+    }
+
+    /// Encodes an answer, and charges it to the account.
+    pub(super) async fn encode<T: Serialize + Send + 'static>(&self, answer: T) -> Answer<T> {
+        // The closure has a clone of the account and thereby keeps the turn, because it continues if the caller
+        // disconnects.
         let account = self.account.clone();
-        // The closure owns the turn, because it continues if the caller disconnects.
-        let encoded = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            answers::encode(&answer, account)
-        });
+        let encoded = tokio::task::spawn_blocking(move || answers::encode(&answer, account));
         Ok(Encoded { json: encoded.await.expect("encoding does not panic")?, _of: PhantomData })
     }
 
@@ -89,20 +95,57 @@ impl Asking {
         &self,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Answer<T> {
-        let turn = self.turn().await;
         let answer = self.value(command).await?;
-        self.encode(answer, turn).await
+        self.encode(answer).await
     }
 
-    /// Sends a command and returns the answer as a value.
+    /// Like [`value`](Self::value), for a command whose answer may take long. Meanwhile, others have the turn.
+    pub(super) async fn late_value<T: Send + 'static, C: Into<Command>>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) -> Result<T, ApiError> {
+        if let Some(account) = &self.account {
+            account.end_turn();
+        }
+        let answer = self.value(command).await?;
+        if let Some(account) = &self.account {
+            account.take_turn().await?;
+        }
+        Ok(answer)
+    }
+
+    /// Sends a command and returns the answer as a value. While a change waits for the storage, others have its turn.
     pub(crate) async fn value<T: Send + 'static, C: Into<Command>>(
         &self,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<T, ApiError> {
+        let turn = self.account.as_ref().and_then(Account::turn_of_change);
+        let answer = self.answer(command, turn).await?;
+        if let Some(account) = &self.account {
+            account.resume_turn().await;
+        }
+        Ok(answer)
+    }
+
+    /// Like [`value`](Self::value), but keeps the turn while the command waits for the storage.
+    pub(super) async fn value_in_turn<T: Send + 'static, C: Into<Command>>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) -> Result<T, ApiError> {
+        self.answer(command, None).await
+    }
+
+    /// Sends a command and returns the answer. Ends the turn when the command begins to wait for the storage.
+    async fn answer<T: Send + 'static, C: Into<Command>>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> C,
+        turn: Option<Turn>,
+    ) -> Result<T, ApiError> {
         let request = self.events.next_request();
         let (to, answer) = oneshot::channel();
         let command = Box::new(command(Reply::to(request)).into());
-        let asked = Incoming::Asked { request, command, to };
+        let is_read = self.account.as_ref().is_some_and(Account::is_read);
+        let asked = Incoming::Asked { request, command, to, is_read, turn };
         self.events.send(asked).await.map_err(|_| ApiError::Stopping)?;
         let answer = answer.await.map_err(|_| ApiError::Stopping)?;
         Ok(answer.take()?)
@@ -128,6 +171,8 @@ pub(crate) enum ApiError {
     Copy(#[source] OpenError),
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
+    #[error(transparent)]
+    Crowded(#[from] Crowded),
     #[error("the coordinator is stopping")]
     Stopping,
 }
@@ -142,7 +187,7 @@ impl ApiError {
             | Self::SlowBody { .. }
             | Self::NotANumber(_) => StatusCode::BAD_REQUEST,
             Self::Copy(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::NoRoom(_) | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoRoom(_) | Self::Crowded(_) | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -156,6 +201,7 @@ impl ApiError {
             | Self::NotANumber(_) => "correct the request; `mend openapi` describes every request",
             Self::Copy(_) => "check the coordinator's log and disk",
             Self::NoRoom(why) => why.next_step(),
+            Self::Crowded(why) => why.next_step(),
             Self::Stopping => "connect again when the coordinator is running",
         };
         step.to_owned()
@@ -177,7 +223,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let answer = failure(self.status(), self.to_string(), self.next_step());
         match self {
-            Self::Request(RequestError::Settling { .. }) | Self::NoRoom(_) => {
+            Self::Request(RequestError::Settling { .. }) | Self::NoRoom(_) | Self::Crowded(_) => {
                 ([(header::RETRY_AFTER, "1")], answer).into_response()
             }
             _ => answer,

@@ -67,8 +67,9 @@ impl Audited {
                 answer
             }
         };
-        // The caller is answered once the record is durable, or if that takes long.
-        let recorded = core.value(|reply| ClusterCommand::NoteAudit(Box::new(request), reply));
+        // The caller is answered once the record is durable, or if that takes long. The turn may belong to a long answer
+        // that is not sent yet, and limits how fast a member adds records while the disk hangs.
+        let recorded = core.value_in_turn(|reply| ClusterCommand::NoteAudit(Box::new(request), reply));
         match timeout(RECORD_LIMIT, recorded).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "cannot record a request in the audit"),

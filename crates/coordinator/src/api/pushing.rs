@@ -5,33 +5,38 @@
 //!
 //! A stream begins with a state that the coordinator determines for it. Older states of the task are skipped; otherwise a
 //! repair of the first state could end unnoticed.
+//!
+//! Each event is charged to the member until it is sent. A stream keeps few events and entries of the history that its
+//! subscriber has not received.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use control::{ClusterCommand, ItemPage, RepairCommand};
+use control::{ClusterCommand, ItemPage, RepairCommand, Reply};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 use views::endpoints::GetEvents;
 use views::{Condition, HistoryEntry, PushedEvent, RepairView};
 
 use super::asking::{ApiError, Asking};
+use super::charging::Charged;
 use super::routing::Asked;
-use crate::driver::unix_ms;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Interval of comments in a stream without events. They show both sides that the connection works.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Maximum number of events that wait for one subscriber.
-const WAITING: usize = 64;
-
-/// Each look at the history goes back at least this far, in milliseconds.
-const CLOCK_MARGIN_MS: u64 = 60_000;
+const WAITING: usize = 16;
+/// The number of entries of the history that a subscriber gets at a time.
+const ENTRIES_AT_ONCE: usize = 64;
 /// The header with the id of the last event that the subscriber got from an earlier stream.
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -92,8 +97,7 @@ impl Feed {
 /// Answers a subscriber with a stream that ends when the subscriber leaves or the coordinator stops.
 pub(super) async fn events(asked: Asked<GetEvents>, feed: Arc<Feed>) -> Response {
     let (sender, receiver) = mpsc::channel(WAITING);
-    let subscriber =
-        Subscriber { core: asked.core, events: sender, seen: None, history_unix_ms: 0, last_entry: 0 };
+    let subscriber = Subscriber { core: asked.core, events: sender, seen: None, last_entry: 0 };
     let after = asked.headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()?.parse().ok());
     let begin = match (after, asked.query.since_unix_ms) {
         (Some(number), _) => Begin::After(number),
@@ -101,8 +105,26 @@ pub(super) async fn events(asked: Asked<GetEvents>, feed: Arc<Feed>) -> Response
         (None, None) => Begin::Now,
     };
     tokio::spawn(subscriber.follow(begin, feed.subscribe()));
-    let stream = ReceiverStream::new(receiver);
-    Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    (Extension(Charged), headers, Body::from_stream(kept_alive(receiver))).into_response()
+}
+
+/// Returns a stream of the events, with a comment whenever there was none for a while.
+fn kept_alive(events: mpsc::Receiver<Bytes>) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let mut silence = interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    silence.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let events = ReceiverStream::new(events).timeout_repeating(silence);
+    events.map(|event| Ok(event.unwrap_or(Bytes::from_static(b":\n\n"))))
+}
+
+/// Returns an event as text of the stream.
+fn text(event: &PushedEvent) -> String {
+    let id = match event {
+        PushedEvent::History { entry } => format!("id: {}\n", entry.number),
+        _ => String::new(),
+    };
+    let data = serde_json::to_string(event).expect("views have string keys and go to memory");
+    format!("event: {}\n{id}data: {data}\n\n", event.name())
 }
 
 /// The first entry of the history that a subscriber wants.
@@ -120,12 +142,10 @@ struct Over;
 
 struct Subscriber {
     core: Asking,
-    events: mpsc::Sender<Result<Event, Infallible>>,
+    events: mpsc::Sender<Bytes>,
     /// The state that the subscriber knows.
     seen: Option<Arc<Seen>>,
-    /// The time of the last entry of the history that it has, in milliseconds since 1970.
-    history_unix_ms: u64,
-    /// The number of that entry. Only later entries are sent.
+    /// The number of the last entry of the history that it has. Only later entries are sent.
     last_entry: u64,
 }
 
@@ -152,26 +172,22 @@ impl Subscriber {
 
     /// Skips the entries that the subscriber does not want, and sends the present state.
     async fn begin(&mut self, begin: Begin) -> Result<(), Over> {
-        let newest = self.entries(0, 1).await?.pop();
-        let newest = newest.map_or((0, 0), |entry| (entry.number, entry.at_unix_ms));
-        let (number, at_unix_ms) = match begin {
+        let newest = self.entries(|reply| ClusterCommand::History(0, 1, reply)).await?.pop();
+        let newest = newest.map_or(0, |entry| entry.number);
+        self.last_entry = match begin {
             // A catalog that was restored has fewer entries.
-            Begin::After(number) if number < newest.0 => (number, 0),
-            Begin::Since(since_unix_ms) => match self.entries(since_unix_ms, usize::MAX).await?.first() {
-                Some(first) => (first.number - 1, since_unix_ms),
-                None => newest,
-            },
+            Begin::After(number) if number < newest => number,
+            Begin::Since(since_unix_ms) => {
+                let first = |reply| ClusterCommand::HistoryPage(0, since_unix_ms, 1, reply);
+                self.entries(first).await?.pop().map_or(newest, |first| first.number - 1)
+            }
             _ => newest,
         };
-        (self.last_entry, self.history_unix_ms) = (number, at_unix_ms);
         let now = loop {
             match Seen::now(&self.core).await {
                 Ok(now) => break now,
                 Err(ApiError::Stopping) => return Err(Over),
-                Err(_) => tokio::select! {
-                    () = sleep(LOOK_EVERY) => {}
-                    () = self.events.closed() => return Err(Over),
-                },
+                Err(_) => self.pause().await?,
             }
         };
         self.send(PushedEvent::Conditions { conditions: now.conditions.clone() }).await?;
@@ -181,9 +197,11 @@ impl Subscriber {
         Ok(())
     }
 
-    async fn entries(&self, since_unix_ms: u64, most: usize) -> Result<Vec<HistoryEntry>, Over> {
-        let asked = self.core.value(|reply| ClusterCommand::History(since_unix_ms, most, reply));
-        asked.await.map_err(|_| Over)
+    async fn entries(
+        &self,
+        command: impl FnOnce(Reply<Vec<HistoryEntry>>) -> ClusterCommand,
+    ) -> Result<Vec<HistoryEntry>, Over> {
+        self.core.value(command).await.map_err(|_| Over)
     }
 
     async fn tell(&mut self, now: Arc<Seen>) -> Result<(), Over> {
@@ -221,9 +239,11 @@ impl Subscriber {
         if forgotten.is_empty() {
             return Ok(());
         }
-        let history = self.entries(0, usize::MAX).await?;
-        for repair in forgotten {
-            self.send_repair(repair.ended(&history)).await?;
+        let history = self.entries(|reply| ClusterCommand::History(0, usize::MAX, reply)).await?;
+        let ended: Vec<RepairView> = forgotten.into_iter().map(|repair| repair.ended(&history)).collect();
+        drop(history); // Receiving the events may take long.
+        for repair in ended {
+            self.send_repair(repair).await?;
         }
         Ok(())
     }
@@ -233,28 +253,62 @@ impl Subscriber {
     }
 
     async fn tell_history(&mut self) -> Result<(), Over> {
-        // If the clock was set back, new entries are older than the last one.
-        let since = self.history_unix_ms.min(unix_ms().saturating_sub(CLOCK_MARGIN_MS));
-        let entries = self.entries(since, usize::MAX).await?;
-        let last = self.last_entry;
-        for entry in entries.into_iter().filter(|entry| entry.number > last) {
-            (self.history_unix_ms, self.last_entry) = (entry.at_unix_ms, entry.number);
-            self.send(PushedEvent::History { entry }).await?;
+        loop {
+            let last = self.last_entry;
+            let later = |reply| ClusterCommand::HistoryPage(last, 0, ENTRIES_AT_ONCE, reply);
+            let entries = self.entries(later).await?;
+            let are_all = entries.len() < ENTRIES_AT_ONCE;
+            for entry in entries {
+                self.last_entry = entry.number;
+                self.send(PushedEvent::History { entry }).await?;
+            }
+            if are_all {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     async fn send(&self, event: PushedEvent) -> Result<(), Over> {
-        let data = serde_json::to_string(&event).expect("views have string keys and go to memory");
-        let sent = Event::default().event(event.name()).data(data);
-        let event = match event {
-            PushedEvent::History { entry } => sent.id(entry.number.to_string()),
-            _ => sent,
+        let text = Bytes::from(text(&event));
+        drop(event); // Receiving it may take long.
+        let charged = loop {
+            match self.core.charge(text.clone()) {
+                Ok(charged) => break charged,
+                Err(_) => self.pause().await?, // The member has too many other answers to receive.
+            }
         };
-        self.events.send(Ok(event)).await.map_err(|_| Over)
+        self.events.send(charged).await.map_err(|_| Over)
+    }
+
+    /// Waits until the next attempt is due.
+    async fn pause(&self) -> Result<(), Over> {
+        tokio::select! {
+            () = sleep(LOOK_EVERY) => Ok(()),
+            () = self.events.closed() => Err(Over),
+        }
     }
 }
 
 fn without_items(repair: RepairView) -> RepairView {
     RepairView { items: Vec::new(), ..repair }
+}
+
+#[cfg(test)]
+mod tests {
+    use views::HistoryEvent;
+
+    use super::*;
+
+    #[test]
+    fn entries_of_the_history_have_ids() {
+        let what = HistoryEvent::NodeAdded { node: "a\nb".to_owned() };
+        let entry = HistoryEntry { number: 7, at_unix_ms: 8, what };
+        let text = text(&PushedEvent::History { entry });
+        let data =
+            text.strip_prefix("event: history\nid: 7\ndata: ").and_then(|rest| rest.strip_suffix("\n\n"));
+        let data = data.unwrap_or_else(|| panic!("{text}"));
+        assert!(!data.contains('\n') && serde_json::from_str::<PushedEvent>(data).is_ok(), "{text}");
+        let conditions = super::text(&PushedEvent::Conditions { conditions: Vec::new() });
+        assert!(conditions.starts_with("event: conditions\ndata: {"), "{conditions}");
+    }
 }

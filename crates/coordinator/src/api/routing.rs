@@ -13,15 +13,14 @@ use axum::routing::{MethodFilter, on};
 use axum::{Json, Router};
 use control::{Command, Reply};
 use tokio::time::timeout;
-use views::endpoints::{BeginPut, Endpoint, Method, PathParameter, RequestBody};
+use views::endpoints::{BeginPut, Endpoint, ExplainPlan, GetEvents, Method, PathParameter, RequestBody};
 
-use super::answers::Kind;
-use super::asking::{ApiError, Asking};
+use super::asking::{ApiError, Asking, Kind};
 use super::auditing::Audited;
 use serving::Caller;
 
 /// Maximum size of a request body in bytes.
-const REQUEST_BYTES: usize = 64 << 10;
+pub(super) const REQUEST_BYTES: usize = 64 << 10;
 /// Timeout for receiving the body of a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
@@ -113,21 +112,18 @@ impl<E: Endpoint> FromRequest<Asking> for Asked<E> {
             Some(absent) => absent,
             None => body_of(Request::from_parts(parts, body), core).await?,
         };
-        let core = charged::<E>(core, &caller);
+        let core = core.in_turn(&caller, kind::<E>()).await?;
         Ok(Self { core, caller, parameter, query, body, headers })
     }
 }
 
-/// Returns the handle for a request. It charges an answer that may be long to the caller.
-fn charged<E: Endpoint>(core: &Asking, caller: &Caller) -> Asking {
-    let kind = match (E::METHOD, E::PATH) {
-        (Method::Get, _) => Some(Kind::Read),
-        (BeginPut::METHOD, BeginPut::PATH) => Some(Kind::Put),
-        _ => None,
-    };
-    match (kind, &caller.role) {
-        (Some(kind), Some(member)) => core.charged(member, kind),
-        _ => core.clone(),
+/// Returns the kind of the requests to an endpoint, which decides how they are limited.
+fn kind<E: Endpoint>() -> Kind {
+    match (E::METHOD, E::PATH) {
+        (GetEvents::METHOD, GetEvents::PATH) => Kind::Stream,
+        (BeginPut::METHOD, BeginPut::PATH) => Kind::Put,
+        (Method::Get, _) | (ExplainPlan::METHOD, ExplainPlan::PATH) => Kind::Read,
+        _ => Kind::Change,
     }
 }
 
@@ -154,4 +150,18 @@ async fn body_of<T: RequestBody>(request: Request, core: &Asking) -> Result<T, A
 
 fn unreadable(rejection: &JsonRejection) -> ApiError {
     ApiError::Body { detail: rejection.body_text() }
+}
+
+#[cfg(test)]
+mod tests {
+    use views::endpoints::{GetRepair, PauseRepair};
+
+    use super::*;
+
+    #[test]
+    fn requests_that_change_nothing_are_limited_as_reads() {
+        assert_eq!([kind::<GetRepair>(), kind::<ExplainPlan>()], [Kind::Read; 2]);
+        assert_eq!(kind::<GetEvents>(), Kind::Stream);
+        assert_eq!([kind::<BeginPut>(), kind::<PauseRepair>()], [Kind::Put, Kind::Change]);
+    }
 }

@@ -3,6 +3,7 @@
 mod rebuilding;
 mod refusals;
 mod stuck;
+mod unread;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -183,6 +184,28 @@ async fn a_stream_of_events_begins_where_the_subscriber_wants() {
         assert!(text.contains("event: repairs\ndata: {\"kind\":\"repairs\",\"repairs\":[]}"), "{text}");
         assert_eq!(text.contains(&entry), has_entry, "{headers}{query}: {text}");
     }
+}
+
+/// A subscriber gets the history in parts.
+#[tokio::test]
+async fn a_stream_of_events_has_the_whole_history() {
+    let running = running().await;
+    let admin = Role::default_client();
+    let files: Vec<String> = (0..150).map(|number| format!("/f{number}")).collect();
+    for file in &files {
+        let report = format!(r#"{{"file":"{file}","work":"encode","bytes":1,"took_ms":1}}"#);
+        assert_eq!(running.http(&admin, "POST", "/v1/history", &report).await.0, 200);
+    }
+    let mut stream = running.ask(&admin, "GET", "/v1/events?since_unix_ms=0", "").await;
+    let mut text = Vec::new();
+    // The stream stays open.
+    let _ = timeout(Duration::from_secs(2), stream.read_to_end(&mut text)).await;
+    let text = String::from_utf8(text).unwrap();
+    let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events = events.map(|data| serde_json::from_str::<Value>(data).unwrap());
+    let told: Vec<String> =
+        events.filter_map(|event| Some(event["entry"]["file"].as_str()?.to_owned())).collect();
+    assert_eq!(told, files);
 }
 
 async fn answer(stream: &mut TlsStream<TcpStream>) -> (u16, Value) {

@@ -20,6 +20,9 @@ const AT_ONCE: usize = 100;
 /// The number of clients that send them, so that none reaches a limit of its own.
 const CLIENTS: usize = 16;
 
+/// The number of changes of a member that are carried out at once, as in `docs/explanation/limits.md`.
+const CHANGES_AT_ONCE: usize = 64;
+
 /// A storage whose transactions block while `hangs` is set.
 struct Hanging {
     catalog: Arc<Mutex<DirCatalog>>,
@@ -154,9 +157,8 @@ async fn a_hanging_storage_refuses_excess_requests_and_loses_none() {
     assert!((WAITING - AT_ONCE..=WAITING).contains(&waited), "{waited}");
 }
 
-/// A caller may send a change and disconnect, for instance to hide it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_is_audited_although_its_caller_disconnects() {
+/// Starts a coordinator whose storage can be made to hang.
+async fn with_hanging_storage() -> (Running, Arc<(Mutex<bool>, Condvar)>) {
     let (folder, cluster) = new_cluster();
     create_catalog(&cluster);
     let (path, id) = records(&cluster);
@@ -164,6 +166,13 @@ async fn a_change_is_audited_although_its_caller_disconnects() {
     let storage = hanging(DirCatalog::open(&path, &id).unwrap(), &hangs);
     let handle = coordinator::start(config(&cluster), storage).await.unwrap();
     let running = Running { _folder: folder, cluster, handle };
+    (running, hangs)
+}
+
+/// A caller may send a change and disconnect, for instance to hide it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_audited_although_its_caller_disconnects() {
+    let (running, hangs) = with_hanging_storage().await;
     let admin = Role::default_client();
     let (_, put) = running.http(&admin, "POST", "/v1/puts", &begin("film")).await;
     let commit = format!("/v1/puts/{}/commit", put["put"]);
@@ -185,4 +194,41 @@ async fn a_change_is_audited_although_its_caller_disconnects() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(running.http(&admin, "GET", "/v1/files/film", "").await.0, 404);
+}
+
+/// As with a script that repeats `timeout 10 mend rm FILE`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_that_wait_for_the_disk_do_not_keep_others_waiting() {
+    let (running, hangs) = with_hanging_storage().await;
+    let admin = Role::default_client();
+    let (_h1, answer) = running.say_hello(&helper("h1"), &running.hello()).await;
+    assert!(matches!(answer, ToNode::Registered { .. }), "{answer:?}");
+    let files: Vec<String> = (0..CHANGES_AT_ONCE + 8).map(|number| format!("f{number}")).collect();
+    for file in &files {
+        let (_, put) = running.http(&admin, "POST", "/v1/puts", &begin(file)).await;
+        let commit = format!("/v1/puts/{}/commit", put["put"]);
+        assert_eq!(running.http(&admin, "POST", &commit, "").await.0, 200);
+    }
+
+    set(&hangs, true);
+    let mut abandoned = Vec::new();
+    for file in &files {
+        abandoned.push(running.ask(&admin, "DELETE", &format!("/v1/files/{file}"), "").await);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await; // The commands reach the storage.
+    drop(abandoned);
+    let maintain = running.http(&admin, "PUT", "/v1/nodes/h1/maintenance", r#"{"for_ms":60000}"#);
+    let (code, answer) = timeout(Duration::from_secs(4), maintain).await.expect("it needs no disk");
+    assert_eq!(code, 200, "{answer}");
+
+    set(&hangs, false);
+    let start = Instant::now();
+    loop {
+        let (_, left) = running.http(&admin, "GET", "/v1/files?prefix=", "").await;
+        if left.as_array().unwrap().len() <= files.len() - CHANGES_AT_ONCE {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "accepted changes are carried out: {left}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

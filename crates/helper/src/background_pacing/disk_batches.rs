@@ -11,6 +11,28 @@ use super::{AtRisk, BackgroundPacing, MOST_WAIT};
 const MOST_BATCHES: usize = 4;
 /// A batch starts after this time anyway. A node may have several disks, and one of them may hang.
 const MOST_HELD: Duration = Duration::from_millis(500);
+/// A batch that runs for longer does not count: its disk hangs. It may never end, not even after the helper has
+/// registered again without this disk.
+const HANGS_AFTER: Duration = Duration::from_secs(30);
+
+/// The batches that run on the disks.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    /// When they began.
+    began: Vec<Duration>,
+}
+
+impl Batches {
+    /// Whether as many batches run as may run while clients read.
+    fn are_full(&self, now: Duration) -> bool {
+        self.began.iter().filter(|&&began| now < began + HANGS_AFTER).count() >= MOST_BATCHES
+    }
+
+    fn end(&mut self, began: Duration) {
+        let ended = self.began.iter().position(|&other| other == began);
+        self.began.swap_remove(ended.expect("every batch ends once"));
+    }
+}
 
 /// The access of one running plan to the disks; cheap to clone.
 #[derive(Clone, Debug)]
@@ -22,6 +44,7 @@ pub(crate) struct DiskBatches {
 /// A batch that runs until this is dropped.
 pub(crate) struct RunningBatch {
     pacing: BackgroundPacing,
+    began: Duration,
 }
 
 impl DiskBatches {
@@ -33,31 +56,33 @@ impl DiskBatches {
     /// at risk.
     pub(crate) fn begin(&self) -> RunningBatch {
         let (pacing, shared) = (&self.pacing, &self.pacing.shared);
-        let began = pacing.now();
-        let until = began + MOST_HELD;
+        let asked = pacing.now();
+        let until = asked + MOST_HELD;
         let is_held = || !self.at_risk.is_set() && pacing.now() < until && pacing.has_reads(pacing.now());
-        let mut running = shared.batches.lock().expect("never poisoned");
-        let waits = *running >= MOST_BATCHES;
-        while *running >= MOST_BATCHES && is_held() {
-            (running, _) = shared.batch_ended.wait_timeout(running, MOST_WAIT).expect("never poisoned");
+        let mut batches = shared.batches.lock().expect("never poisoned");
+        let waits = batches.are_full(asked);
+        while batches.are_full(pacing.now()) && is_held() {
+            (batches, _) = shared.batch_ended.wait_timeout(batches, MOST_WAIT).expect("never poisoned");
         }
-        *running += 1;
+        let began = pacing.now();
+        batches.began.push(began);
         if waits {
-            shared.traffic.note_held_back(pacing.now() - began);
+            shared.traffic.note_held_back(began - asked);
         }
-        RunningBatch { pacing: pacing.clone() }
+        RunningBatch { pacing: pacing.clone(), began }
     }
 }
 
 impl Drop for RunningBatch {
     fn drop(&mut self) {
-        *self.pacing.shared.batches.lock().expect("never poisoned") -= 1;
+        self.pacing.shared.batches.lock().expect("never poisoned").end(self.began);
         self.pacing.shared.batch_ended.notify_one();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Instant;
 
     use repair::Class;
@@ -79,7 +104,7 @@ mod tests {
         running.pop();
         drop(next.join().unwrap());
         drop((running, read));
-        assert_eq!(*pacing.shared.batches.lock().unwrap(), 0);
+        assert!(pacing.shared.batches.lock().unwrap().began.is_empty());
     }
 
     #[test]
@@ -93,6 +118,22 @@ mod tests {
         assert!(asked.elapsed() >= MOST_HELD);
         assert!(pacing.shared.traffic.held_back() >= MOST_HELD);
         drop(hanging);
+    }
+
+    /// Otherwise a disk that hangs would hold back the reads of all others, until the helper is restarted.
+    #[test]
+    fn batches_that_hang_do_not_count() {
+        let mut pacing = BackgroundPacing::new(Traffic::default());
+        Arc::get_mut(&mut pacing.shared).unwrap().start -= HANGS_AFTER;
+        pacing.shared.batches.lock().unwrap().began = vec![Duration::ZERO; MOST_BATCHES];
+        let _read = pacing.for_plan(Class::Read, &AtRisk::default());
+        let batches = pacing.disk_batches(Class::Repair, &AtRisk::default()).unwrap();
+        let running: Vec<_> = (0..MOST_BATCHES).map(|_| batches.begin()).collect();
+        assert_eq!(pacing.shared.traffic.held_back(), Duration::ZERO);
+        drop(batches.begin());
+        assert!(pacing.shared.traffic.held_back() >= MOST_HELD, "batches that run still count");
+        drop(running);
+        assert_eq!(pacing.shared.batches.lock().unwrap().began.len(), MOST_BATCHES);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Condvar, Mutex};
 
-use repair::wire::control::HeldBlock;
 use repair::{LocalBlock, Sink};
 use store_api::{BlockReader, Delivery, Gate, Sinks, Sources};
 use tokio::time::timeout;
@@ -23,6 +23,8 @@ struct Faulty {
     errors: Mutex<BTreeMap<BlockId, Vec<i32>>>,
     /// The error of the list of all blocks.
     list_error: Option<i32>,
+    /// The folders that the list leaves out.
+    silent: Vec<String>,
     /// Whether blocks can be stored.
     is_writable: bool,
     /// Whether writes to the disk stall.
@@ -30,6 +32,11 @@ struct Faulty {
     resumed: Condvar,
     /// The recorded digests of the blocks that were verified.
     recorded: Mutex<Vec<Option<Digest>>>,
+    /// The time that a description of a block takes.
+    delay: Duration,
+    /// The number of blocks that are being described, and its maximum so far.
+    describing: AtomicU32,
+    most: AtomicU32,
 }
 
 impl Sources for Faulty {
@@ -70,7 +77,14 @@ impl Blocks for Faulty {
         Ok(["a", "b", "c"].map(|name| HeldBlock { id: BlockId(name.to_owned()), bytes: 1 }).to_vec())
     }
 
+    fn list_answering(&self) -> Result<BlockList, BlockError> {
+        Ok(BlockList { held: self.list()?, silent: self.silent.clone() })
+    }
+
     fn describe(&self, block: &BlockId) -> Result<Description, BlockError> {
+        self.most.fetch_max(self.describing.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        thread::sleep(self.delay);
+        self.describing.fetch_sub(1, Ordering::Relaxed);
         match self.errors.lock().unwrap().get_mut(block).and_then(Vec::pop) {
             Some(code) => Err(failed(code)),
             None => Ok(Description { id: block.clone(), bytes: 1, digest: None, label: None }),
@@ -139,44 +153,110 @@ async fn pings_are_answered_while_a_write_stalls() {
     assert!(problem.expect("the check has ended").contains("a.crc"));
 }
 
-/// Describes blocks of a disk that works, except that block b fails with these errors. Returns the names that
-/// arrive; `None` if the last message never comes.
-async fn described(errors: &[i32]) -> Option<Vec<String>> {
-    described_on(true, &[("b", errors)]).await
-}
-
-/// Describes blocks that fail with these errors, on a disk that can or cannot be written.
-async fn described_on(is_writable: bool, errors: &[(&str, &[i32])]) -> Option<Vec<String>> {
-    let errors = errors.iter().map(|&(name, errors)| (BlockId(name.to_owned()), errors.to_vec()));
-    let errors = Mutex::new(errors.collect());
-    let (queries, mut outgoing) =
-        queries(Arc::new(Faulty { errors, is_writable, ..Faulty::default() })).await;
+/// Returns the names in the answer to a request to describe all blocks, and whether the answer is complete.
+async fn described(blocks: Faulty) -> (Vec<String>, bool) {
+    let (queries, mut outgoing) = queries(Arc::new(blocks)).await;
     queries.handle(ToNode::Describe { ask: 1 });
-    match next_within(&mut outgoing, Duration::from_secs(4)).await? {
-        FromNode::Described { blocks, last: true, .. } => {
-            Some(blocks.into_iter().map(|block| block.id.0).collect())
+    match next_within(&mut outgoing, Duration::from_secs(4)).await {
+        Some(FromNode::Described { blocks, last, .. }) => {
+            assert_eq!(next_within(&mut outgoing, Duration::from_millis(100)).await, None);
+            (blocks.into_iter().map(|block| block.id.0).collect(), last)
         }
         other => panic!("unexpected: {other:?}"),
     }
 }
 
-#[tokio::test]
-async fn an_unreadable_description_is_omitted_after_three_attempts() {
-    let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
-    assert_eq!(described(&[libc::EIO; 2]).await, names(&["a", "b", "c"]));
-    assert_eq!(described(&[libc::EIO; 3]).await, names(&["a", "c"]));
-    assert_eq!(described(&[libc::ELOOP]).await, names(&["a", "c"]));
-    assert_eq!(described(&[libc::EMFILE; 3]).await, None, "the machine has too few descriptors");
+/// Describes blocks that fail with these errors, on a disk that can or cannot be written.
+async fn described_on(is_writable: bool, errors: &[(&str, &[i32])]) -> (Vec<String>, bool) {
+    let errors = errors.iter().map(|&(name, errors)| (BlockId(name.to_owned()), errors.to_vec()));
+    let errors = Mutex::new(errors.collect());
+    described(Faulty { errors, is_writable, ..Faulty::default() }).await
 }
 
-/// The errors of a disk that fails as a whole prove nothing about its blocks.
+/// A complete or an incomplete answer.
+fn answer(names: &[&str], is_complete: bool) -> (Vec<String>, bool) {
+    (names.iter().map(|&name| name.to_owned()).collect(), is_complete)
+}
+
+#[tokio::test]
+async fn an_unreadable_description_is_omitted_after_three_attempts() {
+    for (errors, expected) in [
+        (&[libc::EIO; 2][..], answer(&["a", "b", "c"], true)),
+        (&[libc::EIO; 3][..], answer(&["a", "c"], true)),
+        (&[libc::ELOOP][..], answer(&["a", "c"], true)),
+        (&[libc::EMFILE; 3][..], answer(&["a", "c"], false)), // The machine has too few descriptors.
+    ] {
+        assert_eq!(described_on(true, &[("b", errors)]).await, expected);
+    }
+}
+
+/// The errors of a disk that fails as a whole prove nothing about its blocks. The others are described nevertheless.
 #[tokio::test]
 async fn a_disk_that_fails_does_not_count_as_described() {
     let bad: &[i32] = &[libc::EIO; 3];
-    let one = Some(vec!["b".to_owned(), "c".to_owned()]);
-    assert_eq!(described_on(false, &[("a", bad)]).await, one, "one bad sector");
-    assert_eq!(described_on(true, &[("a", bad), ("b", bad)]).await, Some(vec!["c".to_owned()]));
-    assert_eq!(described_on(false, &[("a", bad), ("b", bad)]).await, None);
+    assert_eq!(described_on(false, &[("a", bad)]).await, answer(&["b", "c"], true), "one bad sector");
+    assert_eq!(described_on(true, &[("a", bad), ("b", bad)]).await, answer(&["c"], true));
+    assert_eq!(described_on(false, &[("a", bad), ("b", bad)]).await, answer(&["c"], false));
+}
+
+/// The coordinator must not take the blocks that are not listed for missing, nor for good.
+#[tokio::test]
+async fn a_description_by_an_incomplete_list_is_incomplete() {
+    let silent = vec!["/d2".to_owned()];
+    assert_eq!(described(Faulty { silent, ..Faulty::default() }).await, answer(&["a", "b", "c"], false));
+    let list_error = Some(libc::EMFILE);
+    assert_eq!(described(Faulty { list_error, ..Faulty::default() }).await, answer(&[], false));
+}
+
+const SAY_SOON: Duration = Duration::from_millis(50);
+
+/// Queries to a store that describes a block in twice the interval of messages.
+async fn slow_queries(given_up_after: Duration) -> (Arc<Faulty>, Queries, Outgoing) {
+    let blocks = Arc::new(Faulty { delay: 2 * SAY_SOON, ..Faulty::default() });
+    let (mut queries, outgoing) = queries(blocks.clone()).await;
+    queries.descriptions = Descriptions::with_limits(SAY_SOON, given_up_after);
+    (blocks, queries, outgoing)
+}
+
+/// Returns the request, the number of blocks and whether it is the last part.
+async fn next_part(outgoing: &mut Outgoing) -> (u64, usize, bool) {
+    match next(outgoing).await {
+        Some(FromNode::Described { ask, blocks, last }) => (ask, blocks.len(), last),
+        other => panic!("unexpected: {other:?}"),
+    }
+}
+
+/// The coordinator would not wait for the first part of a description by a disk that is dying.
+#[tokio::test]
+async fn slow_descriptions_are_sent_before_a_part_is_complete() {
+    let (_, queries, mut outgoing) = slow_queries(Duration::from_secs(60)).await;
+    queries.handle(ToNode::Describe { ask: 1 });
+    for last in [false, false, true] {
+        assert_eq!(next_part(&mut outgoing).await, (1, 1, last));
+    }
+}
+
+#[tokio::test]
+async fn a_description_waits_for_the_one_before_it_and_says_so() {
+    let (blocks, queries, mut outgoing) = slow_queries(Duration::from_secs(60)).await;
+    for ask in [1, 2] {
+        queries.handle(ToNode::Describe { ask });
+    }
+    let mut parts = Vec::new();
+    while parts.last() != Some(&(2, 1, true)) {
+        parts.push(next_part(&mut outgoing).await);
+    }
+    let first_ends = parts.iter().position(|part| *part == (1, 1, true)).expect("it is complete");
+    assert!(parts[..first_ends].contains(&(2, 0, false)), "{parts:?}");
+    assert_eq!(blocks.most.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_description_ends_when_the_coordinator_no_longer_waits() {
+    let (blocks, queries, mut outgoing) = slow_queries(Duration::ZERO).await;
+    queries.handle(ToNode::Describe { ask: 1 });
+    assert_eq!(next_within(&mut outgoing, 4 * SAY_SOON).await, None);
+    assert_eq!(blocks.most.load(Ordering::Relaxed), 0, "no block is read");
 }
 
 /// Without repeated attempts, an error may be transient.
@@ -184,7 +264,7 @@ async fn a_disk_that_fails_does_not_count_as_described() {
 fn a_disk_with_too_many_errors_does_not_count_as_described() {
     let blocks = Faulty { is_writable: true, ..Faulty::default() };
     let block = BlockId("b".to_owned());
-    let mut errors = DescribeErrors { repeated: DESCRIBE_ATTEMPTS - 1, unreadable: 0 };
+    let mut errors = DescribeErrors { repeated: DESCRIBE_ATTEMPTS - 1, ..DescribeErrors::default() };
     assert!(!errors.are_of_the_disk(&blocks));
     blocks.errors.lock().unwrap().insert(block.clone(), vec![libc::EIO; 3]);
     let error = described_patiently(&blocks, &block, &mut errors).expect_err("its medium fails");
@@ -193,8 +273,8 @@ fn a_disk_with_too_many_errors_does_not_count_as_described() {
 
 /// An omitted block would count as missing.
 #[tokio::test]
-async fn a_description_that_the_helper_may_not_read_is_not_omitted() {
-    assert_eq!(described(&[libc::EACCES]).await, None);
+async fn an_answer_without_a_description_that_the_helper_may_not_read_is_incomplete() {
+    assert_eq!(described_on(true, &[("b", &[libc::EACCES])]).await, answer(&["a", "c"], false));
 }
 
 #[tokio::test]

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use cluster::{Cluster, Role};
+use cluster::{Cluster, OwnRepair, Role};
 
 /// Runs the coordinator; never returns.
 pub async fn coordinate(cluster: Cluster) {
-    let storage = stores::storage(&cluster).unwrap();
+    let storage = stores::storage(&cluster, OwnRepair::Auto).unwrap();
     let config = coordinator::CoordinatorConfig::from_cluster(cluster);
     let _handle = coordinator::start(config, storage).await.unwrap_or_else(|error| panic!("{error}"));
     println!("ready");

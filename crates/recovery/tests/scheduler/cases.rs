@@ -458,6 +458,45 @@ fn the_item_of_a_deleted_stripe_is_cancelled_although_its_job_was_called_back() 
     assert_eq!(test.ended, [("a".into(), End::Cancelled)]);
 }
 
+/// The file of `a` is removed while its job runs. Before the job ends, the scheduler hears of a reason to start it again.
+#[test]
+fn the_item_of_a_deleted_stripe_is_cancelled_however_its_job_ends() {
+    let ends: [fn(&mut SchedulerTest); 4] = [
+        |test| test.cancel("a"),
+        |test| test.fail("a", Failure::Transient),
+        |test| test.fail("a", Failure::Permanent),
+        |test| test.succeed("a"),
+    ];
+    for end in ends {
+        let mut test = SchedulerTest::new(5);
+        test.kill(1);
+        test.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
+        test.work();
+        test.scheduler.drop_stripe(&StripeId("a".into()));
+        assert!(matches!(test.scheduler.poll(test.now), Some(Action::CancelJob { .. })));
+        test.scheduler.recall(test.items["a"]);
+        test.lose("a", 1, 2);
+        end(&mut test);
+        assert_eq!(test.work(), [""; 0]);
+        assert_eq!(test.ended, [("a".into(), End::Cancelled)]);
+    }
+}
+
+/// The store refuses to record the block of a job that is being called back.
+#[test]
+fn an_item_whose_job_was_called_back_starts_again_also_if_the_job_fails() {
+    let mut test = SchedulerTest::new(5);
+    test.kill(1);
+    test.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
+    assert_eq!(test.work(), ["a"]);
+    test.scheduler.recall(test.items["a"]);
+    test.fail("a", Failure::Permanent);
+    assert_eq!(test.work(), ["a"]);
+    test.fail("a", Failure::Permanent);
+    test.work();
+    assert_eq!(test.ended, [("a".into(), End::Failed)], "it was not called back this time");
+}
+
 // ---- placement and helpers ----
 
 #[test]

@@ -1,4 +1,4 @@
-//! Repairs that wait for room at certain nodes hold back no others.
+//! Repairs that wait for room at certain nodes hold back no others, but keep these nodes free.
 
 use recovery::{
     Action, Budget, CopyState, HelperPolicy, Kind, Limits, Loads, NodeFacts, NodeLoad, Priority, RepairId,
@@ -107,4 +107,76 @@ fn plans_without_room_at_the_only_requestor_hold_back_no_others() {
         }
     }
     assert_eq!(started, ["s0", "other", "background"]);
+}
+
+/// Creates twelve nodes, each with room for one job. n11 is dead.
+fn with_room_for_one() -> SchedulerTest {
+    let one = |_| NodeFacts { budget: Budget::jobs(1), ..facts() };
+    let mut test = SchedulerTest::with(12, Limits::default(), one);
+    test.kill(11);
+    test
+}
+
+/// Opens a repair of one stripe, which has bad copies of its first `bad` blocks. Lost blocks go to the node `onto`, if
+/// it is given.
+fn repair_one(
+    test: &mut SchedulerTest,
+    (repair, priority): (u64, Priority),
+    (name, nodes, bad): (&str, [u32; 4], usize),
+    onto: Option<u32>,
+) {
+    let requestors = onto.map(NodeId).into_iter().collect();
+    let spec = RepairSpec { priority, helpers: HelperPolicy::LowestIndex, requestors };
+    test.scheduler.open(RepairId(repair), spec);
+    let mut item = test.new_item(name, nodes);
+    item.blocks[..bad].iter_mut().for_each(|block| block.copy = CopyState::Bad);
+    test.scheduler.push(RepairId(repair), item);
+    test.scheduler.close(RepairId(repair));
+}
+
+/// Other repairs would take the node of the bad block whenever survivors are busy, and survivors whenever that node is.
+#[test]
+fn the_node_of_a_bad_block_is_kept_free_while_survivors_are_busy() {
+    let mut test = with_room_for_one();
+    repair_one(&mut test, (1, Priority::Normal), ("on n12", [11, 4, 5, 6], 0), Some(12));
+    repair_one(&mut test, (2, Priority::Normal), ("on n1 and n2", [11, 1, 2, 9], 0), Some(7));
+    assert_eq!(test.work(), ["on n12", "on n1 and n2"]);
+    repair_one(&mut test, (3, Priority::Urgent), ("urgent", [12, 1, 2, 3], 1), None);
+    repair_one(&mut test, (4, Priority::Normal), ("later", [11, 6, 8, 9], 0), Some(12));
+    assert_eq!(test.work(), [""; 0]);
+    test.succeed("on n12");
+    assert_eq!(test.work(), [""; 0], "`urgent` waits for n1 or n2, and needs n12 then");
+    test.succeed("on n1 and n2");
+    assert_eq!(test.work(), ["urgent"]);
+    test.succeed("urgent");
+    assert_eq!(test.work(), ["later"]);
+}
+
+/// The same holds for the only nodes that may get blocks, such as hot standbys.
+#[test]
+fn the_only_requestor_is_kept_free_while_survivors_are_busy() {
+    let mut test = with_room_for_one();
+    repair_one(&mut test, (1, Priority::Normal), ("on n1 and n2", [11, 1, 2, 9], 0), Some(7));
+    assert_eq!(test.work(), ["on n1 and n2"]);
+    repair_one(&mut test, (2, Priority::Urgent), ("urgent", [11, 1, 2, 3], 0), Some(12));
+    repair_one(&mut test, (3, Priority::Normal), ("later", [11, 6, 8, 10], 0), Some(12));
+    assert_eq!(test.work(), [""; 0]);
+    test.succeed("on n1 and n2");
+    assert_eq!(test.work(), ["urgent"]);
+    test.succeed("urgent");
+    assert_eq!(test.work(), ["later"]);
+}
+
+#[test]
+fn the_nodes_of_all_bad_blocks_are_kept_free_while_one_of_them_is_busy() {
+    let mut test = with_room_for_one();
+    repair_one(&mut test, (1, Priority::Normal), ("on n12", [11, 4, 5, 6], 0), Some(12));
+    assert_eq!(test.work(), ["on n12"]);
+    repair_one(&mut test, (2, Priority::Urgent), ("urgent", [12, 10, 2, 3], 2), None);
+    repair_one(&mut test, (3, Priority::Normal), ("later", [11, 6, 8, 9], 0), Some(10));
+    assert_eq!(test.work(), [""; 0]);
+    test.succeed("on n12");
+    assert_eq!(test.work(), ["urgent"]);
+    test.succeed("urgent");
+    assert_eq!(test.work(), ["later"]);
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use codes::BlockIndex;
-use recovery::{BlockFacts, Budget, End, Failure, Kind, Limits, NodeFacts, Priority, RepairId, RepairSpec};
+use recovery::{
+    Action, BlockFacts, Budget, End, Failure, Kind, Limits, NodeFacts, Priority, RepairId, RepairSpec,
+};
 use repair::{NodeId, Resource, StripeId};
 
 use crate::scheduler_test::{REPAIR, SchedulerTest, chain, facts, requestors};
@@ -200,6 +202,22 @@ fn a_job_that_has_delivered_runs_to_its_end_whatever_its_nodes_do() {
     assert_eq!(test.cancelled, [""; 0]);
     test.succeed("a");
     test.work();
+    assert_eq!(test.ended, [("a".into(), End::Repaired)]);
+}
+
+/// When the block is back, it is too late to cancel the job: a helper is committing the rebuilt block.
+#[test]
+fn a_job_that_publishes_its_block_although_it_was_cancelled_has_repaired_it() {
+    let mut test = SchedulerTest::new(12);
+    test.kill(1);
+    test.repair(REPAIR, &[("a", [1, 2, 3, 4])]);
+    assert_eq!(test.work(), ["a"]);
+    test.start(1);
+    assert!(matches!(test.scheduler.poll(test.now), Some(Action::CancelJob { .. })));
+    let requestor = test.proposal("a").wanted[0].requestor;
+    test.scheduler.handle_delivery(test.items["a"], requestor);
+    test.succeed("a");
+    assert_eq!(test.work(), [""; 0]);
     assert_eq!(test.ended, [("a".into(), End::Repaired)]);
 }
 

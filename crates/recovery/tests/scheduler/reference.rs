@@ -65,7 +65,7 @@ struct Repair {
 /// The reason for which an item has no room.
 enum Wait {
     Helpers,
-    /// Room at one of these nodes; if empty, at any node.
+    /// Room at these nodes; if empty, at any node.
     Requestors(Vec<NodeId>),
 }
 
@@ -323,25 +323,27 @@ impl Slow {
                 continue;
             }
             let item = &self.items[at];
-            let nodes = match (self.try_item(item, class), self.kind(item)) {
-                (Ok((kind, wanted)), _) => {
+            let survivors = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
+            let (waits_at_nodes, claimed): (bool, Vec<NodeId>) = match self.try_item(item, class) {
+                Ok((kind, wanted)) => {
                     return Some((item.id, kind, wanted, self.helpers(item, kind, class)));
                 }
-                (Err(Wait::Helpers), Kind::Migrate { from }) => vec![from],
-                (Err(Wait::Helpers), _) => Vec::new(),
-                (Err(Wait::Requestors(nodes)), _) => {
-                    closed = closed.or(nodes.is_empty().then_some(class));
-                    nodes
+                Err(Wait::Helpers) => match self.kind(item) {
+                    Kind::Migrate { from } => (true, [vec![from], self.certain(item)].concat()),
+                    _ => (false, survivors.chain(self.certain(item)).collect()),
+                },
+                Err(Wait::Requestors(nodes)) if nodes.is_empty() => {
+                    closed = closed.or(Some(class));
+                    (false, survivors.collect())
                 }
+                Err(Wait::Requestors(nodes)) => (true, nodes),
             };
-            if nodes.is_empty() {
-                blocked += 1;
-            } else {
+            if waits_at_nodes {
                 at_nodes += 1;
                 *in_run += 1;
+            } else {
+                blocked += 1;
             }
-            let survivors = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
-            let claimed: Vec<NodeId> = if nodes.is_empty() { survivors.collect() } else { nodes };
             for node in claimed {
                 self.claims.entry(node).or_insert(class);
             }
@@ -392,19 +394,33 @@ impl Slow {
         Err(Wait::Helpers)
     }
 
-    /// Returns the requestors of an item's blocks, or the busy nodes that the blocks wait for.
+    /// Whether a node may get a block of an item, now or when it has room.
+    fn takes(&self, item: &Item, node: NodeId) -> bool {
+        let (facts, allowed) = (&self.nodes[&node], &self.repairs[&item.repair].requestors);
+        let leaving = item.kind.leaves() == Some(node);
+        let is_allowed = allowed.is_empty() || allowed.contains(&node);
+        facts.alive
+            && !leaving
+            && is_allowed
+            && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>()
+    }
+
+    /// Returns the nodes to which blocks of an item must go: their old nodes, or for blocks that move the nodes that the
+    /// repair names.
+    fn certain(&self, item: &Item) -> Vec<NodeId> {
+        let home = |block: BlockIndex| self.stripes[&item.stripe][usize::from(block.0)].node.unwrap();
+        let homes = self.wanted(item).into_iter().map(home);
+        let (mut nodes, moving): (Vec<NodeId>, Vec<NodeId>) = homes.partition(|&home| self.takes(item, home));
+        if !moving.is_empty() {
+            nodes.extend(&self.repairs[&item.repair].requestors);
+        }
+        nodes
+    }
+
+    /// Returns the requestors of an item's blocks, or the nodes that the blocks wait for.
     fn requestors(&self, item: &Item, class: Class) -> Result<Vec<Wanted>, Vec<NodeId>> {
         let blocks = &self.stripes[&item.stripe];
-        let allowed = &self.repairs[&item.repair].requestors;
-        let takes = |node: NodeId| {
-            let facts = &self.nodes[&node];
-            let leaving = item.kind.leaves() == Some(node);
-            let is_allowed = allowed.is_empty() || allowed.contains(&node);
-            facts.alive
-                && !leaving
-                && is_allowed
-                && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>()
-        };
+        let takes = |node: NodeId| self.takes(item, node);
         let free = |node: NodeId| self.has_room(node, 0, BLOCK, BLOCK) && !self.is_claimed(node, class);
         let mut chosen: Vec<Wanted> = Vec::new();
         let wanted = self.wanted(item);
@@ -412,10 +428,8 @@ impl Slow {
         for &block in wanted.iter().filter(|&&block| takes(home(block))) {
             chosen.push(Wanted { block, requestor: home(block) });
         }
-        let homes = chosen.iter().map(|wanted| wanted.requestor);
-        let busy: Vec<NodeId> = homes.filter(|&node| !free(node)).collect();
-        if !busy.is_empty() {
-            return Err(busy);
+        if chosen.iter().any(|wanted| !free(wanted.requestor)) {
+            return Err(self.certain(item));
         }
         let holders = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
         let mut near: Vec<NodeFacts> = holders.map(|node| self.nodes[&node].clone()).collect();
@@ -443,7 +457,8 @@ impl Slow {
                 break;
             };
             if !free(requestor) {
-                return Err(allowed.clone());
+                let any_may_take = self.repairs[&item.repair].requestors.is_empty();
+                return Err(if any_may_take { Vec::new() } else { self.certain(item) });
             }
             near.push(self.nodes[&requestor].clone());
             chosen.push(Wanted { block, requestor });

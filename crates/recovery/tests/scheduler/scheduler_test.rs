@@ -186,6 +186,12 @@ impl SchedulerTest {
         self.scheduler.handle_failed(proposal.item, failure, self.now);
     }
 
+    /// Ends the job of a stripe after it was cancelled.
+    pub fn cancel(&mut self, stripe: &str) {
+        let proposal = self.take(stripe);
+        self.scheduler.handle_cancelled(proposal.item);
+    }
+
     pub fn lose(&mut self, stripe: &str, block: u16, node: u32) {
         let facts = BlockFacts { node: Some(NodeId(node)), copy: CopyState::Bad };
         self.scheduler.handle_block(&StripeId(stripe.into()), BlockIndex(block), facts);

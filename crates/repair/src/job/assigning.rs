@@ -9,7 +9,7 @@ use rand_chacha::rand_core::Rng;
 
 use super::work::Work;
 use crate::assignment::{Inlet, Lanes, Outlet, Sink, SinkEnd};
-use crate::{Assignment, EdgeKey, NodeId, Plan, StripeBlock, Topology};
+use crate::{Assignment, EdgeKey, NodeId, Plan, Stripe, StripeBlock, Topology};
 
 /// Cuts a plan into one assignment per node and generates a key for every edge. `is_checked` tells requestors that the
 /// delivery counts only after a parity check.
@@ -20,6 +20,7 @@ pub(super) fn assignments(
     patience: Duration,
     random: &mut ChaCha20Rng,
 ) -> Vec<(NodeId, Assignment)> {
+    let stripe = work.stripe_with_seals();
     let mut keys = BTreeMap::new();
     for edge in plan.edges() {
         let mut key = [0; 16];
@@ -28,7 +29,7 @@ pub(super) fn assignments(
     }
     plan.nodes()
         .into_iter()
-        .map(|node| (node, assignment(plan, node, (work, is_checked), topology, &keys, patience)))
+        .map(|node| (node, assignment(plan, node, (work, is_checked), &stripe, topology, &keys, patience)))
         .collect()
 }
 
@@ -36,6 +37,7 @@ fn assignment(
     plan: &Plan,
     node: NodeId,
     (work, is_checked): (&Work, bool),
+    stripe: &Stripe,
     topology: &Topology,
     keys: &BTreeMap<(NodeId, NodeId), EdgeKey>,
     patience: Duration,
@@ -83,7 +85,7 @@ fn assignment(
         pacing: plan.pacing(),
         chunking: *plan.chunking(),
         lanes: Lanes { dealing: plan.dealing().clone(), tasks },
-        locals: locals.into_iter().map(|index| work.stripe.local(index)).collect(),
+        locals: locals.into_iter().map(|index| stripe.local(index)).collect(),
         inlets: keys.iter().filter(|((_, to), _)| *to == node).map(inlet).collect(),
         outlets: keys.iter().filter(|((from, _), _)| *from == node).map(outlet).collect(),
         outputs: plan.outputs().iter().map(|output| output.sub_block).collect(),

@@ -14,6 +14,7 @@ use super::blame::{Standing, Worth};
 use super::links::BrokenLinks;
 use super::trust::Wrong;
 use super::work::Work;
+use super::{JobAction, Report};
 use crate::{Accepts, NodeId, NodeProfile, Reach, Topology};
 
 /// A node given up this often as a requestor does not become a requestor again. This bounds the number of
@@ -35,9 +36,24 @@ pub(super) struct Conduct {
     /// Requestors that may have corrupted the data delivered to them. Requestors are suspected at most once
     /// in a job, and before any source block is suspected.
     suspected: BTreeSet<NodeId>,
+    /// The copies of blocks that the job could not read.
+    pub(super) unreadable: BTreeSet<(BlockIndex, NodeId)>,
+    /// The copies of blocks that the job read before it found better ones. Their nodes may still report them.
+    pub(super) left: BTreeSet<(BlockIndex, NodeId)>,
 }
 
 impl Conduct {
+    /// Passes on that a copy is bad which the job no longer reads.
+    pub(super) fn hear_of_left_copy(&mut self, node: NodeId, report: &Report, work: &mut Work) {
+        let Report::BadBlock { block, problem } = report else { return };
+        let is_it = |&&(index, left): &&(BlockIndex, NodeId)| left == node && work.id_of(index) == block;
+        let Some(&copy) = self.left.iter().find(is_it) else { return };
+        if self.unreadable.insert(copy) {
+            let (block, problem) = (copy.0, problem.clone());
+            work.actions.push_back(JobAction::BlockLost { block, node, problem });
+        }
+    }
+
     pub(super) fn blame(&mut self, node: NodeId) {
         *self.blamed.entry(node).or_insert(0) += 1;
     }

@@ -525,11 +525,18 @@ impl Ending {
         let agree = |culprit: &BlockIndex| {
             check.as_ref().is_none_or(|check| check.proof.agrees_without(*culprit, code))
         };
+        // Parity does not overrule a cryptographic digest before all blocks have been read in full. The coordinator does
+        // so after the contradiction.
+        let is_weak = |culprit: &BlockIndex| {
+            let digest = work.stripe.block(*culprit).digest;
+            digest.is_none_or(|digest| digest.strength() < Strength::Digest)
+        };
         match culprit(&contradicting, &self.proven, &work.stripe).filter(agree) {
-            Some(culprit) => {
+            Some(culprit) if is_weak(&culprit) => {
                 let id = work.id_of(culprit).clone();
                 work.lose_block(&id, &BlockProblem::ContradictsParity);
             }
+            Some(_) => self.proven.clear(),
             None if self.parity == ParityOutcome::Overruled => self.proven.clear(),
             None => {}
         }

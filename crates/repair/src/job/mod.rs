@@ -146,10 +146,12 @@ pub enum JobAction {
         /// The recorded digest of the block, if it was another one and parity has refuted it.
         replaces: Option<Digest>,
     },
-    /// Record in the catalog that a block is missing or bad on the node recorded as its holder.
+    /// Record in the catalog that a block is missing or bad on a node.
     BlockLost {
         /// The block.
         block: BlockIndex,
+        /// The node that was to read the block.
+        node: NodeId,
         /// The problem.
         problem: BlockProblem,
     },
@@ -166,6 +168,15 @@ pub enum JobAction {
     },
     /// The job has ended. This is always the last action and occurs once.
     Finish(Box<Result<Outcome, JobError>>),
+}
+
+/// The copies of a block that are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Copies {
+    /// The nodes with a good copy from which the block can be read now, the preferred one first.
+    pub good: Vec<NodeId>,
+    /// The nodes whose copy is known to be bad.
+    pub bad: Vec<NodeId>,
 }
 
 /// The number of consecutive plans without a new slice after which the job gives up.
@@ -192,8 +203,9 @@ pub struct Job {
     on_hold: bool,
     /// Whether the stripe cannot lose another block.
     at_risk: bool,
-    /// Whether the job was cancelled. It ends once no requestor is committing a block.
-    cancelled: bool,
+    /// The error of a job that was cancelled or cannot deliver all blocks. The job makes no other plan, and ends
+    /// with this error unless it is still publishing blocks.
+    doomed: Option<JobError>,
 }
 
 #[derive(Debug)]
@@ -250,7 +262,7 @@ impl Job {
             parity: ParityOutcome::NotAsked,
             stragglers: Stragglers::default(),
             on_hold: false,
-            cancelled: false,
+            doomed: None,
             at_risk: false,
         };
         job.plan(topology, now);
@@ -351,8 +363,13 @@ impl Job {
 
     /// The next action for the driver.
     pub fn poll(&mut self) -> Option<JobAction> {
-        if self.cancelled && self.work.actions.is_empty() && !self.is_finished() && !self.is_committing() {
-            self.finish(Err(JobError::Cancelled));
+        if let Some(error) = &self.doomed
+            && self.work.actions.is_empty()
+            && !self.is_finished()
+            && !self.is_publishing()
+        {
+            let error = error.clone();
+            self.finish(Err(error));
         }
         self.work.actions.pop_front()
     }
@@ -372,14 +389,16 @@ impl Job {
         if let Report::BadBlock { block, .. } = &report
             && !self.work.may_speak_of(node, block)
         {
-            return;
+            return self.conduct.hear_of_left_copy(node, &report, &mut self.work);
         }
         if let Report::SinkFailed { problem: SinkProblem::NotNow(reason), .. } = &report
             && self.work.is_requestor(node)
             && self.conduct.note_not_now(node)
         {
             let (reason, replanned) = (reason.clone(), self.work.replanned.clone());
-            return self.finish(Err(JobError::StoreNotReady { reason, replanned }));
+            self.work.restart_at(node);
+            self.fail(JobError::StoreNotReady { reason, replanned });
+            return self.drop_plan(String::new(), topology, now);
         }
         match (&mut self.phase, report) {
             (Phase::Running(_), report) => self.take_running(node, report, topology, now),
@@ -551,14 +570,31 @@ impl Job {
         }
         if let Phase::Running(running) = &self.phase {
             let nodes: Vec<NodeId> = running.nodes.iter().copied().collect();
-            self.tell_at_risk(&nodes);
+            self.work.tell_at_risk(&nodes);
         }
     }
 
-    /// Tells the nodes of a plan that the stripe is at risk, after they got their assignments.
-    fn tell_at_risk(&mut self, nodes: &[NodeId]) {
-        let job = self.work.id;
-        nodes.iter().for_each(|&node| self.work.tell(node, ToNode::AtRisk { job }));
+    /// Handles what is known of the copies of each block now, because blocks are moved while jobs read them. Later plans
+    /// read no copy that is bad or that this job could not read, and prefer good copies on nodes that have not failed.
+    /// Blocks that the job stores, and blocks that it never could read, stay as they are. While blocks contradict each
+    /// other, the job stays with the copies that it has compared.
+    pub fn handle_copies(&mut self, copies: &[Copies]) {
+        for (index, Copies { good, bad }) in self.work.stripe.indices().zip(copies) {
+            if self.work.publish && self.work.is_wanted(index) {
+                continue;
+            }
+            let holder = self.work.stripe.block(index).holder;
+            if let Some(node) = holder.filter(|node| bad.contains(node)) {
+                self.conduct.unreadable.insert((index, node));
+                self.work.stripe.blocks[usize::from(index.0)].holder = None;
+            }
+            let better = self.work.better_copy(index, good, &self.conduct.unreadable);
+            if let Some(node) = better.filter(|_| self.trust.compares_nothing()) {
+                self.conduct.left.extend(holder.map(|left| (index, left)));
+                self.work.stripe.blocks[usize::from(index.0)].holder = Some(node);
+                self.trust.note_moved(index);
+            }
+        }
     }
 
     /// Discards all deliveries. Requestors are sent `Forget` rather than `Stop`, since a stop would make them
@@ -662,27 +698,35 @@ impl Job {
     }
 
     /// Cancels the job. If requestors were told to commit blocks, the job first waits for their answers and publishes these
-    /// blocks: otherwise copies would remain that nobody knows of.
+    /// blocks: otherwise copies would remain that the coordinator does not know. If all blocks are published, the job reads
+    /// them back and succeeds. Otherwise it ends as cancelled; it makes no other plan.
     pub fn cancel(&mut self) {
-        self.cancelled = true;
+        self.doomed = Some(JobError::Cancelled);
+    }
+
+    /// Whether the job was cancelled. It may still wait for requestors that commit blocks.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.doomed, Some(JobError::Cancelled))
     }
 
     /// Whether a requestor has been told to commit a block and has not answered.
     fn is_committing(&self) -> bool {
-        match &self.phase {
-            Phase::Ending(ending) => ending.committing().is_some(),
-            Phase::Stopping { waiting, .. } => {
-                let mut told = self.work.goals.iter().filter(|goal| goal.told_to_commit && !goal.committed);
-                told.any(|goal| waiting.contains_key(&goal.requestor))
-            }
+        let awaits = |node: &NodeId| match &self.phase {
+            Phase::Ending(ending) => ending.committing().is_some_and(|nodes| nodes.contains(node)),
+            Phase::Stopping { waiting, .. } => waiting.contains_key(node),
             _ => false,
-        }
+        };
+        let mut told = self.work.goals.iter().filter(|goal| goal.told_to_commit && !goal.committed);
+        told.any(|goal| awaits(&goal.requestor))
+    }
+
+    /// Whether it is too late to end the job with an error: a requestor is committing a block, or all blocks are
+    /// published and only have to be read back.
+    fn is_publishing(&self) -> bool {
+        self.is_committing() || self.work.goals.iter().all(|goal| goal.committed)
     }
 
     fn succeed(&mut self) {
-        if self.cancelled {
-            return self.finish(Err(JobError::Cancelled));
-        }
         let proven = match &self.phase {
             Phase::Ending(ending) => ending.proven().clone(),
             _ => BTreeSet::new(),
@@ -698,7 +742,17 @@ impl Job {
         self.finish(Ok(outcome));
     }
 
+    /// Ends the job with an error. If requestors were told to commit blocks, the job first stops its plan, waits
+    /// for their answers and publishes these blocks.
+    fn fail(&mut self, error: JobError) {
+        match self.is_committing() {
+            true => self.doomed = self.doomed.take().or(Some(error)),
+            false => self.finish(Err(error)),
+        }
+    }
+
     fn finish(&mut self, result: Result<Outcome, JobError>) {
+        let result = result.map_err(|error| self.doomed.clone().unwrap_or(error));
         self.phase = Phase::Finished;
         self.forget_everywhere();
         self.work.actions.push_back(JobAction::Finish(Box::new(result)));

@@ -38,6 +38,9 @@ const SECOND_CHANCE: Duration = Duration::from_millis(500);
 
 impl Job {
     pub(super) fn plan(&mut self, topology: &Topology, now: Duration) {
+        if let Some(error) = self.doomed.clone() {
+            return self.finish(Err(error));
+        }
         if self.on_hold {
             self.phase = Phase::OnHold;
             return;
@@ -97,7 +100,7 @@ impl Job {
             self.work.tell(node, ToNode::Assign(Box::new(assignment)));
         }
         if self.at_risk {
-            self.tell_at_risk(&plan.nodes().into_iter().collect::<Vec<_>>());
+            self.work.tell_at_risk(&plan.nodes().into_iter().collect::<Vec<_>>());
         }
         let proof = self.proof_ahead(&plan, topology);
         let longest_excuse = longest_excuse(&plan, &self.work);

@@ -29,6 +29,8 @@ pub(super) struct Trust {
     contradicting: BTreeSet<BlockIndex>,
     /// Digests of deliveries whose parity held, although other digests are recorded, by their requestors.
     refuting: BTreeSet<Refuting>,
+    /// Blocks of which the job reads another copy than before. Deliveries may be made from several copies.
+    moved: BTreeSet<BlockIndex>,
 }
 
 /// A block, the requestor that received it, and its digest according to the requestor.
@@ -94,7 +96,8 @@ impl Trust {
         let code = &stripe.code;
         let each_counts = code.spec().is_mds() && code.sub_blocks() == 1;
         let is_rebuilt = self.copied.as_ref().is_some_and(BTreeSet::is_empty);
-        match each_counts && is_rebuilt && self.used.len() == code.data_blocks() {
+        let is_one_copy = self.used.is_disjoint(&self.moved);
+        match each_counts && is_rebuilt && is_one_copy && self.used.len() == code.data_blocks() {
             true => self.used.clone(),
             false => BTreeSet::new(),
         }
@@ -131,6 +134,18 @@ impl Trust {
     /// Forgets earlier deliveries, because they were discarded.
     pub(super) fn begin_anew(&mut self) {
         (self.used, self.copied) = (BTreeSet::new(), None);
+        self.moved.clear();
+    }
+
+    /// Records that the job reads another copy of a block from now on.
+    pub(super) fn note_moved(&mut self, block: BlockIndex) {
+        self.moved.insert(block);
+    }
+
+    /// Whether no blocks contradict each other, as far as the job knows. Conclusions from comparisons hold only for the
+    /// compared copies.
+    pub(super) fn compares_nothing(&self) -> bool {
+        self.doubt.is_none() && self.contradicting.is_empty() && self.refuting.is_empty()
     }
 
     /// Whether a delivered slice was made from the block that is currently left out.
@@ -274,7 +289,8 @@ impl Trust {
         let sound = alive.iter().filter(|(_, holder)| !work.policy.avoid.contains(holder));
         let sound: Vec<BlockIndex> = sound.map(|&(index, _)| index).collect();
         let alive: Vec<BlockIndex> = alive.iter().map(|&(index, _)| index).collect();
-        let check = |usable: &[BlockIndex]| ParityCheck::new(&work.stripe, &delivered, usable, self.extent());
+        let stripe = work.stripe_with_seals();
+        let check = |usable: &[BlockIndex]| ParityCheck::new(&stripe, &delivered, usable, self.extent());
         match self.extent() {
             Extent::Enough => check(&sound).or_else(|| check(&alive)),
             Extent::Every => check(&alive),

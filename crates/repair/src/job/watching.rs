@@ -128,7 +128,9 @@ impl Job {
 
     /// Stops the plan on all nodes; requestors then report their slices.
     pub(super) fn drop_plan(&mut self, reason: String, topology: &Topology, now: Duration) {
-        if self.is_finished() {
+        // A doomed job whose plan is stopped only waits for commits. No other failure may extend that wait.
+        let only_waits = self.doomed.is_some() && matches!(self.phase, Phase::Stopping { .. });
+        if self.is_finished() || only_waits {
             return;
         }
         self.end_pace();
@@ -139,9 +141,11 @@ impl Job {
         let attempts = self.fruitless.max(self.restarts);
         if attempts > MAX_FRUITLESS {
             let replanned = self.work.replanned.clone();
-            return self.finish(Err(JobError::NoProgress { attempts, replanned }));
+            self.fail(JobError::NoProgress { attempts, replanned });
         }
-        self.stop_plan(topology, now);
+        if !self.is_finished() {
+            self.stop_plan(topology, now);
+        }
     }
 
     /// Tells every node to stop, and waits for the requestors' reports.
@@ -186,7 +190,8 @@ impl Job {
         if let Phase::Stopping { waiting, .. } = &self.phase
             && waiting.is_empty()
         {
-            if self.work.goals.iter().all(Goal::is_met) {
+            let may_end = self.doomed.is_none() || self.is_publishing();
+            if may_end && self.work.goals.iter().all(Goal::is_met) {
                 self.all_delivered(topology, now);
             } else {
                 self.plan(topology, now);
@@ -211,7 +216,9 @@ impl Job {
 
     pub(super) fn lose_block(&mut self, block: &BlockId, problem: &BlockProblem) {
         let is_wanted = self.work.delivers(block);
-        // A block that is not wanted is lost at most once, so resets are bounded.
+        let copies = self.work.stripe.held().filter(|&(index, _)| self.work.id_of(index) == block);
+        self.conduct.unreadable.extend(copies);
+        // A copy of a block that is not wanted is lost at most once, so resets are bounded.
         if self.work.lose_block(block, problem) && !is_wanted {
             self.fruitless = 0;
         }
@@ -247,12 +254,12 @@ impl Job {
             else {
                 let block = self.work.stripe.block(self.work.goals[at].block).id.clone();
                 let (reason, replanned) = (reason.to_owned(), self.work.replanned.clone());
-                return self.finish(Err(JobError::NoRequestor { block, node, reason, replanned }));
+                self.work.restart_at(node);
+                return self.fail(JobError::NoRequestor { block, node, reason, replanned });
             };
             taken.insert(other);
             if self.work.goals[at].committed {
-                let former = self.work.goals[at].former.take();
-                self.work.stripe.blocks[usize::from(self.work.goals[at].block.0)].holder = former;
+                self.work.take_back(at);
             }
             self.work.goals[at].requestor = other;
             self.work.goals[at].restart();

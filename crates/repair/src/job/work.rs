@@ -1,5 +1,6 @@
 //! The request and the progress of a job, shared by its moving and ending phases.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
@@ -62,6 +63,12 @@ pub(super) struct Goal {
 impl Work {
     pub(super) fn tell(&mut self, node: NodeId, message: ToNode) {
         self.actions.push_back(JobAction::Tell { node, message });
+    }
+
+    /// Tells the nodes of a plan that the stripe is at risk, after they got their assignments.
+    pub(super) fn tell_at_risk(&mut self, nodes: &[NodeId]) {
+        let job = self.id;
+        nodes.iter().for_each(|&node| self.tell(node, ToNode::AtRisk { job }));
     }
 
     /// The permit that the storage system's own process requires for a block, if it requires one.
@@ -195,10 +202,16 @@ impl Work {
         self.goals.iter_mut().for_each(|goal| goal.told_to_commit = false);
     }
 
+    /// Starts all deliveries to a node again from scratch, because the node failed.
+    pub(super) fn restart_at(&mut self, node: NodeId) {
+        self.goals.iter_mut().filter(|goal| goal.requestor == node).for_each(Goal::restart);
+    }
+
     /// Records that a node's deliveries have become blocks of its store. A node that reports this for a delivery that
     /// is not sealed, or that it was not told to commit, is ignored.
     pub(super) fn publish_at(&mut self, node: NodeId) {
         let may_publish = |goal: &&mut Goal| goal.sealed && goal.told_to_commit && !goal.committed;
+        let is_put = self.is_put();
         for goal in self.goals.iter_mut().filter(may_publish).filter(|goal| goal.requestor == node) {
             goal.committed = true;
             let block = &mut self.stripe.blocks[usize::from(goal.block.0)];
@@ -206,8 +219,51 @@ impl Work {
             let replaces = block.digest.take_if(|_| goal.confirmed.is_some());
             let (index, digest) = (goal.block, goal.digest);
             self.actions.push_back(JobAction::Publish { block: index, node, digest, replaces });
-            goal.former = block.holder.replace(node);
+            // A put reads everything from its client: what helpers have stored may have been replaced since.
+            if !is_put {
+                goal.former = block.holder.replace(node);
+            }
         }
+    }
+
+    /// Takes back the publication of a block, because its new copy is lost, and starts its delivery again from scratch.
+    pub(super) fn take_back(&mut self, at: usize) {
+        let is_put = self.is_put();
+        let goal = &mut self.goals[at];
+        if !is_put {
+            self.stripe.blocks[usize::from(goal.block.0)].holder = goal.former.take();
+        }
+        goal.restart();
+    }
+
+    /// The stripe for plans and checks that read blocks: a block that this job has stored must still have the bytes
+    /// that were sealed, also if no digest of it is recorded.
+    pub(super) fn stripe_with_seals(&self) -> Cow<'_, Stripe> {
+        let is_new = |goal: &&Goal| goal.committed && self.stripe.block(goal.block).digest.is_none();
+        let is_strong = |digest: &Digest| digest.strength() == Strength::Digest;
+        let mut stripe = Cow::Borrowed(&self.stripe);
+        for goal in self.goals.iter().filter(is_new) {
+            if let Some(digest) = goal.digest.filter(is_strong) {
+                stripe.to_mut().blocks[usize::from(goal.block.0)].digest = Some(digest);
+            }
+        }
+        stripe
+    }
+
+    /// The copy of a block to read instead of the present one: it has not failed, and its node is not avoided. Returns
+    /// `None` if the present copy is the best one, or if the block never could be read.
+    pub(super) fn better_copy(
+        &self,
+        index: BlockIndex,
+        good: &[NodeId],
+        unreadable: &BTreeSet<(BlockIndex, NodeId)>,
+    ) -> Option<NodeId> {
+        let holder = self.stripe.block(index).holder;
+        let was_readable = holder.is_some() || unreadable.iter().any(|&(block, _)| block == index);
+        let readable = good.iter().copied().filter(|&node| !unreadable.contains(&(index, node)));
+        let is_avoided = |node: &NodeId| self.policy.avoid.contains(node);
+        let best = readable.min_by_key(|node| (is_avoided(node), Some(*node) != holder));
+        best.filter(|node| was_readable && Some(*node) != holder)
     }
 
     /// Marks a block as lost for this job. If the job had stored it, the block is wanted again. Returns whether
@@ -216,21 +272,23 @@ impl Work {
         let Some(index) = self.stripe.indices().find(|&index| self.id_of(index) == block) else {
             return false;
         };
-        let holder = &mut self.stripe.blocks[usize::from(index.0)].holder;
-        let was_held = holder.take().is_some();
-        // A block that this job has stored must be delivered again, with all slices.
-        if let Some(goal) = self.goals.iter_mut().find(|goal| goal.block == index && goal.committed) {
-            *holder = goal.former.take();
-            goal.restart();
-            let requestor = goal.requestor;
-            let others = self.goals.iter_mut().filter(|goal| goal.requestor == requestor && !goal.committed);
-            others.for_each(Goal::restart);
-            self.tell(requestor, ToNode::Forget { job: self.id });
+        let lost = match self.goals.iter().position(|goal| goal.block == index && goal.committed) {
+            // A block that this job has stored must be delivered again, with all slices.
+            Some(at) => {
+                self.take_back(at);
+                let requestor = self.goals[at].requestor;
+                let others =
+                    self.goals.iter_mut().filter(|goal| goal.requestor == requestor && !goal.committed);
+                others.for_each(Goal::restart);
+                self.tell(requestor, ToNode::Forget { job: self.id });
+                Some(requestor)
+            }
+            None => self.stripe.blocks[usize::from(index.0)].holder.take(),
+        };
+        if let Some(node) = lost {
+            self.actions.push_back(JobAction::BlockLost { block: index, node, problem: problem.clone() });
         }
-        if was_held {
-            self.actions.push_back(JobAction::BlockLost { block: index, problem: problem.clone() });
-        }
-        was_held
+        lost.is_some()
     }
 }
 

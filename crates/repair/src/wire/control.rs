@@ -176,13 +176,15 @@ pub enum FromNode {
         /// The problem.
         problem: StoreProblem,
     },
-    /// Answer to [`ToNode::Describe`], in several messages if there are many blocks.
+    /// Answer to [`ToNode::Describe`], in several messages if there are many blocks or the disk is slow.
     Described {
         /// The number of the question that this message answers.
         ask: u64,
-        /// The descriptions of some of the blocks. Blocks that cannot be opened are left out.
+        /// The descriptions of some of the blocks; may be empty if the disk is slow. Blocks that cannot be opened
+        /// are left out.
         blocks: Vec<Description>,
-        /// Whether this is the last message of the answer.
+        /// Whether this is the last message of a complete answer. If blocks are left out that may be intact, because
+        /// the machine or the whole disk fails, there is no such message.
         last: bool,
     },
     /// A client requests a read, or the put of a stripe.
@@ -460,6 +462,9 @@ pub enum ClientRequest {
         /// Blocks to treat as lost, for measurements and for trying out schemes.
         #[serde(default)]
         pretend_lost: Vec<BlockIndex>,
+        /// The blocks as the client found them earlier. The read is refused if one of them was replaced since then.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        expected: Vec<ExpectedBlock>,
     },
     /// Encode a stripe from the client's data blocks and store all its blocks.
     PutStripe {
@@ -468,6 +473,26 @@ pub enum ClientRequest {
         /// The number of the stripe in the file.
         position: u32,
     },
+}
+
+/// A block as a client found it. A client that reads a block in several requests names it in each of them, because a
+/// store that others run may encode the data again meanwhile, with blocks of the same names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExpectedBlock {
+    /// The block's index in the stripe.
+    pub index: BlockIndex,
+    /// The block's length in bytes.
+    pub bytes: u64,
+    /// The block's recorded digest; `None` if none was recorded. Then only the length is compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+}
+
+impl ExpectedBlock {
+    /// Whether a block of this length and with this recorded digest is the expected one.
+    pub fn is(&self, bytes: u64, digest: Option<Digest>) -> bool {
+        self.bytes == bytes && (self.digest.is_none() || self.digest == digest)
+    }
 }
 
 /// Returns the maximum length in bytes of a message from a node, which depends on the message's kind. `start`

@@ -17,6 +17,12 @@ pub enum RequestFailure {
         /// A suggestion for the user.
         next_step: String,
     },
+    /// A block was replaced since the client found it.
+    #[error("{detail}")]
+    Replaced {
+        /// The replaced block.
+        detail: String,
+    },
     /// More blocks are lost than the code can rebuild.
     #[error("{detail}")]
     TooMuchLost {

@@ -445,16 +445,34 @@ fn a_contradiction_found_during_the_publication_leaves_nothing_proven() {
     }
 }
 
+/// The lost blocks have unique digests, the others do not.
+fn strong_if_lost(index: u16) -> Option<Digest> {
+    if index < 2 { strong(index) } else { weak(index) }
+}
+
 #[test]
-fn a_unique_digest_identifies_the_wrong_block_with_one_to_spare() {
+fn a_unique_digest_of_a_rebuilt_block_identifies_a_wrong_block_without_one() {
     for forged in 2..6 {
-        let mut test = TestJob::recorded(2, PARITY, strong);
-        Cast { forged: Some(forged), ..Cast::honest(strong) }.play(&mut test);
+        let mut test = TestJob::recorded(2, PARITY, strong_if_lost);
+        Cast { forged: Some(forged), ..Cast::honest(strong_if_lost) }.play(&mut test);
         let outcome = succeeded(&test);
         assert_eq!(test.published.len(), 2, "{outcome:?}");
         assert_eq!(test.lost, [BlockIndex(forged)], "{outcome:?}");
         let others: BTreeSet<BlockIndex> = (0..6).map(BlockIndex).filter(|block| block.0 != forged).collect();
         assert_eq!(outcome.proven, others);
+    }
+}
+
+/// Two others may have been replaced so that the right block seems to be wrong. Only full reads can tell.
+#[test]
+fn a_job_names_no_block_as_wrong_that_has_a_unique_digest() {
+    for forged in 2..6 {
+        let mut test = TestJob::recorded(2, PARITY, strong);
+        Cast { forged: Some(forged), ..Cast::honest(strong) }.play(&mut test);
+        let outcome = succeeded(&test);
+        assert_eq!(test.published.len(), 2, "{outcome:?}");
+        assert_eq!((&test.lost[..], outcome.proven.len()), (&[][..], 0), "{outcome:?}");
+        assert!(!test.contradicted.is_empty(), "so the whole stripe is checked");
     }
 }
 
@@ -578,6 +596,56 @@ fn a_helper_that_stores_a_wrong_block_of_a_put_is_replaced() {
         let mut published = test.published;
         published.sort_unstable();
         assert_eq!(published, (0..6).map(|at| (BlockIndex(at), node(at))).collect::<Vec<_>>());
+    }
+}
+
+/// A helper of a put fails after others have stored their blocks. A stored block may have been replaced since, together
+/// with its checksums, and parity computed from it would agree with it.
+#[test]
+fn a_put_reads_nothing_that_it_has_stored() {
+    let mut test = TestJob::put(Some(SPARE));
+    Cast::honest(strong).play_except(&mut test, 0, |test, node, message| {
+        let fails = node == requestor(4) && is_commit(message);
+        if fails {
+            test.say(node, failed(4, SinkProblem::Process("the server refuses".into())));
+        }
+        fails
+    });
+    assert_eq!(succeeded(&test).homes[&BlockIndex(4)], SPARE);
+    for (node, message) in &test.told {
+        let ToNode::Assign(assignment) = message else { continue };
+        assert!(*node == CLIENT || assignment.locals.is_empty(), "{node} reads {:?}", assignment.locals);
+    }
+}
+
+/// One of two lost blocks is stored, and the requestor of the other one fails. No digests are recorded.
+#[test]
+fn a_repair_reads_blocks_that_it_has_stored_only_with_the_digests_of_their_seals() {
+    let mut test = TestJob::with(2, Policy::default(), Verify::default(), |_| None, Some(SPARE), true);
+    let mut lost = false;
+    Cast::honest(strong).play_except(&mut test, 0, |test, node, message| {
+        let fails = node == requestor(1) && is_commit(message);
+        if fails {
+            test.say(node, failed(1, SinkProblem::Process("the server refuses".into())));
+            // Only three blocks are left with the stored one, as many as decoding needs.
+            for away in [4, 5] {
+                test.job.handle_node_lost(NodeId(away), &test.topology, test.now);
+                test.topology.remove(NodeId(away));
+            }
+            lost = true;
+        }
+        fails
+    });
+    assert!(lost);
+    succeeded(&test);
+    let read = test.told.iter().flat_map(|(node, message)| match message {
+        ToNode::Assign(assignment) if *node == requestor(0) => assignment.locals.clone(),
+        _ => Vec::new(),
+    });
+    let read: Vec<_> = read.collect();
+    assert!(!read.is_empty(), "the stored block is needed");
+    for local in read {
+        assert_eq!(local.digest, strong(0), "{}", local.id);
     }
 }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use codes::{BlockIndex, CodeSpec};
 use repair::wire::control::ToNode;
 use repair::{
-    Accepts, BlockId, BlockProblem, Chunking, Digest, Job, JobAction, JobError, JobId, JobRequest, NodeId,
-    NodeProfile, Outcome, Permit, Policy, Replacements, Report, Scheme, SinkProblem, SliceSet, Stripe,
-    StripeBlock, StripeId, Topology, Verify, Wanted,
+    Accepts, BlockId, BlockProblem, Chunking, Copies, Digest, Job, JobAction, JobError, JobId, JobRequest,
+    NodeId, NodeProfile, Outcome, Permit, Policy, Replacements, Report, Scheme, SinkProblem, SliceSet,
+    Stripe, StripeBlock, StripeId, Topology, Verify, Wanted,
 };
 
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -477,6 +477,68 @@ fn a_stored_block_that_is_lost_before_the_end_is_stored_again() {
     );
 }
 
+/// The copies of all blocks. The first block has two.
+fn copies_at(other: NodeId) -> Vec<Copies> {
+    let good = |index| [vec![NodeId(index)], vec![other; usize::from(index == 0)]].concat();
+    (0..6).map(|index| Copies { good: good(index), bad: Vec::new() }).collect()
+}
+
+/// A block is moved while a client reads it. Its former holder has removed it, and its new one cannot read it.
+#[test]
+fn copies_of_a_moved_block_are_read_one_after_the_other_and_each_only_once() {
+    let mut test = TestJob::read_stored(Verify::default());
+    test.topology.set(SPARE, NodeProfile::helper("h20", "10.0.0.20:1"));
+    let copies = copies_at(SPARE);
+    let client = requestor(0);
+    let readers = |test: &TestJob| {
+        let reads = |message: &ToNode| match message {
+            ToNode::Assign(assignment) => assignment.locals.iter().any(|local| local.id == id(0)),
+            _ => false,
+        };
+        let readers = test.told.iter().filter(|(_, message)| reads(message));
+        readers.map(|&(node, _)| node).collect::<Vec<_>>()
+    };
+    let mut expected = vec![NodeId(0)];
+    for (holder, next) in [(NodeId(0), Some(SPARE)), (SPARE, None)] {
+        test.say(holder, Report::BadBlock { block: id(0), problem: BlockProblem::Missing });
+        test.job.handle_copies(&copies);
+        test.say(client, Report::Stopped { delivered: SliceSet::new() });
+        expected.extend(next);
+        assert_eq!(readers(&test), expected);
+    }
+    test.say(client, Report::Delivered);
+    assert!(matches!(test.ended, Some(Ok(_))), "decoded from the other blocks: {:?}", test.ended);
+}
+
+/// The plan is stopped because the reader of a copy hangs. Only then it reports that its copy is bad.
+#[test]
+fn a_bad_copy_is_reported_although_the_job_reads_another_one_by_now() {
+    let mut test = TestJob::read_stored(Verify::default());
+    test.topology.set(SPARE, NodeProfile::helper("h20", "10.0.0.20:1"));
+    test.job.handle_node_lost(NodeId(0), &test.topology, test.now);
+    test.job.handle_copies(&copies_at(SPARE));
+    let bad = || Report::BadBlock { block: id(0), problem: BlockProblem::Corrupt("bad checksum".into()) };
+    for node in [NodeId(1), NodeId(0), NodeId(0)] {
+        test.say(node, bad());
+    }
+    assert_eq!(test.lost, [BlockIndex(0)], "once, and only as reported by its node");
+    test.say(requestor(0), Report::Stopped { delivered: SliceSet::new() });
+    assert_eq!(test.job.stripe().block(BlockIndex(0)).holder, Some(SPARE));
+}
+
+/// Another job found the copy bad that a read uses, and the read makes another plan.
+#[test]
+fn a_copy_that_is_known_to_be_bad_is_not_read_again() {
+    let mut test = TestJob::read_stored(Verify::default());
+    let mut copies = copies_at(SPARE);
+    copies[0] = Copies { good: Vec::new(), bad: vec![NodeId(0)] };
+    test.job.pause(&test.topology, test.now);
+    test.act();
+    test.job.handle_copies(&copies);
+    assert_eq!(test.job.stripe().block(BlockIndex(0)).holder, None);
+    assert_eq!(test.lost, [], "it is known");
+}
+
 #[test]
 fn a_requestor_that_refuses_to_seal_is_replaced_at_once() {
     let (mut test, node) = (TestJob::new(1), NodeId(REQUESTORS));
@@ -586,21 +648,147 @@ fn a_second_failure_does_not_cut_short_the_acceptance_of_a_block() {
     assert!(!test.is_given_up(first), "its store still takes the block over");
 }
 
-/// A block that a requestor is committing when the job is cancelled is published. The other blocks are dropped.
-#[test]
-fn a_cancelled_job_publishes_the_block_that_is_being_committed() {
-    let mut test = TestJob::new(1);
+/// A job that is cancelled after its requestor was told to commit the only lost block.
+fn cancelled_while_committing(reread: bool, spare: Option<NodeId>) -> (TestJob, NodeId) {
+    let verify = Verify { reread, ..Verify::default() };
+    let mut test = TestJob::with(1, Policy::default(), verify, |_| None, spare, true);
     let node = NodeId(REQUESTORS);
     test.say(node, Report::Delivered);
     test.deliver_and_seal(node, 0, 0);
-    assert!(test.was_told(node, |message| matches!(message, ToNode::Commit { .. })));
+    assert!(test.was_told(node, is_commit));
     test.job.cancel();
     test.act();
     assert!(test.ended.is_none() && !test.is_given_up(node), "the block may exist by now");
+    (test, node)
+}
+
+fn is_assigned(test: &TestJob, node: NodeId) -> bool {
+    test.was_told(node, |message| matches!(message, ToNode::Assign(_)))
+}
+
+#[test]
+fn a_cancelled_job_publishes_and_reads_back_the_block_that_is_being_committed() {
+    for reread in [false, true] {
+        let (mut test, node) = cancelled_while_committing(reread, Some(SPARE));
+        test.say(node, Report::Committed);
+        assert_eq!(test.published, [(BlockIndex(0), node)]);
+        assert_eq!(test.ended.is_none(), reread);
+        test.say(node, Report::Reread { block: id(0), digest: None });
+        let outcome = test.ended.as_ref().expect("the block is read back").as_ref().expect("and it is right");
+        assert_eq!(outcome.homes.get(&BlockIndex(0)), Some(&node));
+        assert!(test.is_given_up(node));
+    }
+}
+
+/// The requestor does not answer before the limit.
+#[test]
+fn a_cancelled_job_has_its_block_read_back_again_after_a_timeout() {
+    let (mut test, node) = cancelled_while_committing(true, Some(SPARE));
     test.say(node, Report::Committed);
+    test.wait(121 * SECOND);
+    assert!(test.was_told(node, |message| matches!(message, ToNode::Stop { .. })));
+    test.told.clear();
+    test.say(node, Report::Stopped { delivered: SliceSet::new() });
+    assert!(test.ended.is_none() && test.was_told(node, |message| matches!(message, ToNode::Reread { .. })));
+    test.say(node, Report::Reread { block: id(0), digest: None });
+    assert!(matches!(test.ended, Some(Ok(_))), "{:?}", test.ended);
+}
+
+#[test]
+fn a_cancelled_job_whose_commit_fails_makes_no_other_plan_and_ends_as_cancelled() {
+    for spare in [Some(SPARE), None] {
+        let (mut test, node) = cancelled_while_committing(true, spare);
+        test.say(node, failed(0, SinkProblem::Process("the server refuses".into())));
+        test.wait(5 * SECOND);
+        assert!(matches!(test.ended, Some(Err(JobError::Cancelled))), "{:?}", test.ended);
+        assert!(test.published.is_empty() && !is_assigned(&test, SPARE));
+    }
+}
+
+#[test]
+fn a_cancelled_job_whose_block_reads_back_wrong_reports_that_and_makes_no_other_plan() {
+    let (mut test, node) = cancelled_while_committing(true, Some(SPARE));
+    test.say(node, Report::Committed);
+    test.say(node, Report::Reread { block: id(0), digest: Some(Digest::of_u32("crc32c", 5)) });
     assert_eq!(test.published, [(BlockIndex(0), node)]);
+    assert_eq!(test.lost, [BlockIndex(0)]);
     assert!(matches!(test.ended, Some(Err(JobError::Cancelled))), "{:?}", test.ended);
-    assert!(test.is_given_up(node));
+    assert!(!is_assigned(&test, SPARE));
+}
+
+/// A job whose requestors were all told to commit their blocks.
+fn all_committing(lost: u16, spare: Option<NodeId>) -> TestJob {
+    let mut test = TestJob::with(lost, Policy::default(), Verify::default(), |_| None, spare, true);
+    (0..lost).for_each(|index| test.say(requestor(index), Report::Delivered));
+    (0..lost).for_each(|index| test.deliver_and_seal(requestor(index), index, 0));
+    assert!((0..lost).all(|index| test.was_told(requestor(index), is_commit)));
+    test
+}
+
+/// One of two blocks is committed after the job was cancelled. The requestor of the other one fails.
+#[test]
+fn a_cancelled_job_that_publishes_only_some_blocks_ends_as_cancelled() {
+    for spare in [Some(SPARE), None] {
+        let mut test = all_committing(2, spare);
+        test.job.cancel();
+        test.act();
+        test.say(requestor(1), failed(1, SinkProblem::Process("the server refuses".into())));
+        assert!(test.ended.is_none(), "the first requestor may have committed its block by now");
+        test.say(requestor(0), Report::Committed);
+        assert_eq!(test.published, [(BlockIndex(0), requestor(0))]);
+        assert!(matches!(test.ended, Some(Err(JobError::Cancelled))), "{:?}", test.ended);
+        assert!(!is_assigned(&test, SPARE));
+    }
+}
+
+#[test]
+fn a_job_without_a_node_for_a_block_publishes_the_block_that_is_being_committed() {
+    for disconnects in [false, true] {
+        let mut test = all_committing(2, None);
+        match disconnects {
+            true => test.job.handle_node_lost(requestor(1), &test.topology, test.now),
+            false => test.say(requestor(1), failed(1, SinkProblem::Process("the server refuses".into()))),
+        }
+        test.act();
+        assert!(test.ended.is_none(), "the first requestor may have committed its block by now");
+        test.say(requestor(0), Report::Committed);
+        assert_eq!(test.published, [(BlockIndex(0), requestor(0))]);
+        assert!(matches!(test.ended, Some(Err(JobError::NoRequestor { .. }))), "{:?}", test.ended);
+    }
+    let mut test = all_committing(2, None);
+    test.say(requestor(1), failed(1, SinkProblem::Process("the server refuses".into())));
+    test.wait(5 * SECOND);
+    assert!(matches!(test.ended, Some(Err(JobError::NoRequestor { .. }))), "{:?}", test.ended);
+}
+
+#[test]
+fn a_job_that_two_stores_refuse_publishes_the_block_that_is_being_committed() {
+    let mut test = all_committing(3, Some(SPARE));
+    for index in [1, 2] {
+        test.say(requestor(index), failed(index, SinkProblem::NotNow("an operator has the lock".into())));
+    }
+    assert!(test.ended.is_none(), "the first requestor may have committed its block by now");
+    test.say(requestor(0), Report::Committed);
+    assert_eq!(test.published, [(BlockIndex(0), requestor(0))]);
+    assert!(matches!(test.ended, Some(Err(JobError::StoreNotReady { .. }))), "{:?}", test.ended);
+}
+
+/// A node without a delivery reports failures again and again.
+#[test]
+fn a_job_without_progress_publishes_the_block_that_is_being_committed() {
+    let mut test = all_committing(2, Some(SPARE));
+    let source = (2..6).map(NodeId).find(|&node| is_assigned(&test, node)).expect("somebody reads");
+    for _ in 0..20 {
+        test.say(source, failed(0, SinkProblem::Process("the server refuses".into())));
+    }
+    assert!(test.ended.is_none(), "both requestors may have committed their blocks by now");
+    test.say(requestor(0), Report::Committed);
+    assert_eq!(test.published, [(BlockIndex(0), requestor(0))]);
+    test.say(requestor(1), Report::Stopped { delivered: SliceSet::new() });
+    assert!(test.ended.is_none(), "it has not answered all messages");
+    test.wait(5 * SECOND);
+    assert!(matches!(test.ended, Some(Err(JobError::NoProgress { .. }))), "{:?}", test.ended);
+    assert!(!is_assigned(&test, SPARE));
 }
 
 #[test]

@@ -604,5 +604,6 @@ fn read_request(stripe: &FileStripe, k: usize, alpha: usize, dice: Option<&mut D
         pacing: None,
         verify,
         pretend_lost,
+        expected: Vec::new(),
     }
 }

@@ -217,6 +217,9 @@ impl Judge {
 
     pub(crate) fn judge_scrub(&mut self, scrub: &ScrubView) {
         self.phase = match scrub.state {
+            // The scrub may have read blocks before the last faults, and reads none that were stored since it
+            // began. The judge asks again until it has ended.
+            ScrubState::Running if scrub.joined => Phase::Scrubbing(None),
             ScrubState::Running => Phase::Scrubbing(Some(scrub.scrub)),
             ScrubState::Done => Phase::Settling,
             ScrubState::Stopped => Phase::Scrubbing(None),
@@ -236,7 +239,8 @@ impl Judge {
         for (stripe, is_of_a_file) in system.coordinator.stripes() {
             let good = system.good_blocks(&stripe);
             for (index, block) in stripe.blocks.iter().enumerate() {
-                let holder = block.node.and_then(|node| system.processes.of_node(node));
+                // The death of a helper may not be noticed yet, and its blocks may have been repaired before.
+                let holder = block.node.and_then(|node| system.processes.of_node(node)).filter(|it| !it.gone);
                 let is_good = good.iter().any(|&(at, _)| usize::from(at.0) == index);
                 let told =
                     holder.is_some_and(|holder| self.told_bad.contains_key(&(block.id.clone(), holder.id)));

@@ -19,8 +19,8 @@ pub(crate) struct FileTruth {
     pub(crate) ever: Vec<Option<Bytes>>,
     /// Number of changes in flight.
     pub(crate) writers: u32,
-    /// Whether the catalog was once restored to a state before a change of this file. The file may then be
-    /// missing or incomplete.
+    /// Whether the catalog was restored to a state before a change of this file, and no change has succeeded since.
+    /// The file may then be missing or incomplete.
     pub(crate) is_forgotten: bool,
     /// Whether an older catalog was restored during the change that is in flight. The answer to that change
     /// then proves nothing.
@@ -79,7 +79,7 @@ impl Truth {
         file.changes += 1;
         let was_forgotten = std::mem::take(&mut file.forgets_change);
         if let Some(bytes) = is.filter(|_| !was_forgotten) {
-            file.possible = vec![bytes];
+            (file.possible, file.is_forgotten) = (vec![bytes], false);
         }
     }
 

@@ -47,6 +47,11 @@ impl BadCopies {
         self.states.get(stripe).is_some_and(|copies| !copies.is_empty())
     }
 
+    /// Returns the nodes of the copies of a stripe that are not healthy.
+    pub fn nodes(&self, stripe: &StripeId) -> impl Iterator<Item = NodeId> {
+        self.states.get(stripe).into_iter().flatten().map(|(&(_, node), _)| node)
+    }
+
     /// Forgets those copies of a stripe for which `exists` returns false.
     pub fn retain(&mut self, stripe: &StripeId, exists: impl Fn(BlockIndex, NodeId) -> bool) {
         self.forget(stripe, |index, node, _| !exists(index, node));
@@ -94,6 +99,7 @@ mod tests {
         assert_eq!(copies.state(&stripe, first, node), BlockState::Corrupt);
         assert_eq!(copies.state(&stripe, first, NodeId(8)), BlockState::Healthy);
         assert!(copies.has_any(&stripe));
+        assert_eq!(copies.nodes(&stripe).collect::<Vec<_>>(), [node, node]);
         copies.set(&stripe, first, node, BlockState::Healthy);
         assert_eq!(copies.state(&stripe, first, node), BlockState::Healthy);
         copies.remove_stripe(&stripe);

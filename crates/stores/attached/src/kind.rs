@@ -30,11 +30,17 @@ pub trait Kind: Sync {
     /// [`KindError`] for an unknown key or value.
     fn servers(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, KindError>;
 
-    /// Opens the coordinator's storage over these records, on a thread that may block.
+    /// Opens the coordinator's storage over these records, on a thread that may block. Unless `own_repair` is
+    /// [`OwnRepair::Auto`], the storage repairs nothing in the store without being asked.
     ///
     /// # Errors
     /// [`KindError`].
-    fn storage(&self, cluster: &Cluster, records: SharedRecords) -> Result<Storage, KindError>;
+    fn storage(
+        &self,
+        cluster: &Cluster,
+        records: SharedRecords,
+        own_repair: OwnRepair,
+    ) -> Result<Storage, KindError>;
 
     /// Opens a helper's blocks, on a thread that may block.
     ///

@@ -161,7 +161,8 @@ pub enum End {
     /// There is no file at the source's path any more.
     #[error("the file no longer exists at this path")]
     SourceMissing,
-    /// The parity path is taken by the parity of another file, which was renamed, or is only in a snapshot.
+    /// The parity path is taken by the parity of another file, which was renamed, or is only in a snapshot. If there is a file
+    /// at the source's path, it has its former replication.
     #[error(
         "the path of its parity is taken by the parity of the file with inode {inode}, which was renamed or is only in \
          a snapshot"

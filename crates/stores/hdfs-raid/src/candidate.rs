@@ -1,6 +1,6 @@
 //! Which surveyed files are worked on, and towards which goal. Commands and the coordinator share these rules.
 
-use crate::{Codec, Goal, Policies, RaidPolicy, StaleParity, State, Unit};
+use crate::{Codec, Exclusion, Goal, ParityState, Policies, RaidPolicy, StaleParity, State, Unit};
 
 /// Whether files are encoded, or their encoding is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Direction {
 pub struct Candidate<'a> {
     /// The codec of the present parity, or of the policy.
     pub codec: &'a Codec,
-    /// The policy, if one with this codec covers the file.
+    /// The policy, if one with this codec covers the file. A file that only gets its former replicas has none.
     pub policy: Option<&'a RaidPolicy>,
     /// The desired state.
     pub goal: Goal,
@@ -35,9 +35,24 @@ impl Unit {
     fn is_unprotected(&self) -> bool {
         matches!(self.state, State::Stale(_)) || self.stray().is_some()
     }
+
+    /// Whether the file may have too few replicas, because its parity is not that of its contents. Parity that may still
+    /// be proven does not count.
+    fn has_stale_parity(&self) -> bool {
+        let may_hold = |why: &StaleParity| why.is_unchecked() || *why == StaleParity::Older;
+        let is_stale = |state: &ParityState| matches!(state, ParityState::Stale(why) if !may_hold(why));
+        self.protection.as_ref().is_some_and(|protection| is_stale(&protection.state))
+    }
+
+    /// Whether the encoding is being undone.
+    fn is_undone(&self) -> bool {
+        self.protection.as_ref().is_some_and(|protection| protection.state == ParityState::Undone)
+    }
 }
 
-/// Returns how a surveyed file is worked on.
+/// Returns how a surveyed file is worked on. Outside of the folders whose files the coordinator repairs, a file is a
+/// candidate too. The caller must not encode it: see [`Unit::held`]. If its parity is stale, it only gets its former
+/// replicas.
 ///
 /// # Errors
 /// The reason for leaving the file alone.
@@ -49,14 +64,16 @@ pub fn candidate<'a>(
     if let State::Excluded(why) = &unit.state {
         return Err(why.to_string());
     }
-    if let (Direction::Encode, State::Unrepairable(_)) = (direction, &unit.state) {
+    // The operator's wish to undo an encoding outlives the command.
+    if let (Direction::Encode, State::Unrepairable(_), false) = (direction, &unit.state, unit.is_undone()) {
         return Err(unit.state.reason().unwrap_or_default());
     }
     // Another version of Mend knows what the note means.
     if let State::Stale(StaleParity::UnknownNote) = &unit.state {
         return Err(StaleParity::UnknownNote.to_string());
     }
-    if let (Direction::Encode, Some(why), false) = (direction, &unit.held, unit.is_unprotected()) {
+    let is_open_to_work = unit.held == Some(Exclusion::Outside) || unit.is_unprotected();
+    if let (Direction::Encode, Some(why), false) = (direction, &unit.held, is_open_to_work) {
         return Err(why.to_string());
     }
     let policy = policies.policies().iter().find(|policy| Some(&policy.name) == unit.policy.as_ref());
@@ -70,7 +87,8 @@ pub fn candidate<'a>(
         }
         (Direction::Undo, _) => Goal::Plain,
     };
-    Ok(Candidate { codec, policy, goal })
+    let is_only_raised = direction == Direction::Encode && unit.is_outside && unit.has_stale_parity();
+    Ok(Candidate { codec, policy: policy.filter(|_| !is_only_raised), goal })
 }
 
 /// Returns why an encoded file stays unchanged, if no policy with its codec covers it.
@@ -83,6 +101,7 @@ fn without_policy(unit: &Unit) -> String {
         State::Stale(_) => {
             format!("its parity is stale, and no policy of codec {codec} covers it: undo its encoding")
         }
+        State::Unrepairable(_) => unit.state.reason().unwrap_or_default(),
         _ => format!("it is encoded, and no policy of codec {codec} covers it"),
     }
 }

@@ -13,8 +13,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use crate::facts::{DataNodes, Facts};
+use crate::lower::SETTLED;
 use crate::{Action, Codec, DECISION_MS, End, Goal, Next, Waiting, Work};
 
 /// The pause between two looks at a file that waits for an event: the interval of DataNodes' heartbeats.
@@ -43,6 +45,8 @@ pub struct Drive {
     tolerated: usize,
     goal: Goal,
     least_term: u64,
+    /// Replicas are settled if they have not changed for this long.
+    settled_ms: u64,
     /// The work; `None` before the first look.
     work: Option<Work>,
     /// The action that is being carried out.
@@ -170,6 +174,7 @@ impl Drive {
             tolerated,
             goal,
             least_term,
+            settled_ms: SETTLED.as_millis() as u64,
             work: None,
             action: None,
             seen: None,
@@ -179,6 +184,12 @@ impl Drive {
             written: BTreeMap::new(),
             stop: None,
         }
+    }
+
+    /// Sets the time without changes after which replicas count as settled, and may be moved: at least two heartbeats of
+    /// DataNodes.
+    pub fn with_settled(self, after: Duration) -> Self {
+        Self { settled_ms: after.as_millis() as u64, ..self }
     }
 
     /// Returns the desired state.
@@ -207,7 +218,11 @@ impl Drive {
             }
         };
         let term = own_term(self.least_term, facts.next_term());
-        let begin = || Work::new(self.codec.clone(), self.tolerated, self.goal, term);
+        let begin = || {
+            let mut work = Work::new(self.codec.clone(), self.tolerated, self.goal, term);
+            work.settled_ms = self.settled_ms;
+            work
+        };
         let work = self.work.get_or_insert_with(begin);
         if let Some(stop) = self.stop.clone() {
             return match work.retreat(&facts) {

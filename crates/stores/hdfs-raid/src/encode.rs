@@ -8,7 +8,7 @@
 //! | files that are not complete parity blocks | delete them |
 //! | too few parity blocks | write those of one stripe |
 //! | no record of the blocks of a folder | write it |
-//! | no note on these blocks | check them, then write the note |
+//! | no note on these blocks and the code | check them, then write the note |
 //! | several files | join them |
 //! | another modification time than the source | set it |
 //! | all of this | rename the file to the parity path |
@@ -93,7 +93,7 @@ impl Work {
         files: &[&MarkedFile],
         draft: &Draft,
     ) -> Next {
-        let note = note(source, files.iter().flat_map(|file| &file.file.blocks), replication);
+        let note = note(&self.codec, source, files.iter().flat_map(|file| &file.file.blocks), replication);
         let mut paths = files.iter().map(|file| file.file.path.clone()).collect::<Vec<_>>();
         let first = files[0];
         if !first.marks.note.is_some_and(|found| found.is_about(&note)) {

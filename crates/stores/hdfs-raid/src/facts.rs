@@ -11,7 +11,7 @@ use crate::policy::{check_file, snapshots_above};
 use crate::stray::Strays;
 use crate::survey::{Source, check_source, load_of};
 use crate::{
-    Cluster, Codec, Exclusion, File, Folder, Layout, Listing, Load, Marks, Members, Node, NodeIndex,
+    Cluster, Codec, Exclusion, File, Folder, Layout, Listing, Load, Marks, Members, Node, NodeIndex, Owner,
     RaidPolicy, Scope, Storing, StripeCodes, parity_path, source_of,
 };
 
@@ -32,10 +32,12 @@ pub struct Facts {
     pub small: Vec<File>,
     /// The file at the path of its parity.
     pub parity: Option<MarkedFile>,
-    /// The parity of the source at the path that belongs to its former name, if there is no file at
-    /// [`parity`](Self::parity). A note proves that it is the parity of the present contents, or of some blocks of a folder.
+    /// The parity of the source at the path that belongs to its former name, if [`parity`](Self::parity) is no file, or the
+    /// parity of another existing file. A note proves that it is the parity of the present contents, or of some blocks of a
+    /// folder.
     pub stray: Option<MarkedFile>,
-    /// The folders with parity that is being made for this path, in the order of their names.
+    /// The folders with parity that is being made for this path, in the order of their names. Every user may create such
+    /// folders, so those of other users than the superuser are left out.
     pub drafts: Vec<Draft>,
     /// The inode in the note on the parity, if such a file exists, also if only in a snapshot.
     pub living: Option<u64>,
@@ -287,7 +289,9 @@ impl<'a> FactFinder<'a> {
         let (source, parts) = self.source(codec, path, parity).unzip();
         let (source, parts): (Option<File>, Vec<File>) = (source, parts.unwrap_or_default());
         let small = source.as_ref().filter(|_| codec.scope == Scope::Folder).map(|folder| self.small(folder));
-        let moved = source.as_ref().filter(|_| parity.is_none());
+        let is_foreign =
+            |file: &File, parity: &File| self.listing.notes.foreign(file.inode, &parity.path).is_some();
+        let moved = source.as_ref().filter(|file| parity.is_none_or(|parity| is_foreign(file, parity)));
         let stray = moved.and_then(|file| match codec.scope {
             Scope::File => self.strays.find(codec, file),
             Scope::Folder => self.stray_of_folder(codec, path, &parts),
@@ -365,6 +369,9 @@ impl<'a> FactFinder<'a> {
         parts: &[File],
         now_ms: u64,
     ) -> Result<(), Exclusion> {
+        if !self.listing.is_repaired(&source.path) {
+            return Err(Exclusion::Outside);
+        }
         let policy = policy.ok_or(Exclusion::NoPolicy)?;
         if codec.scope == Scope::File {
             check_file(self.listing, source)?;
@@ -389,8 +396,9 @@ impl<'a> FactFinder<'a> {
         let root = format!("{}/", draft_folder(codec, path));
         let first = format!("{root}{DRAFT}");
         let below = self.folders.range::<str, _>((Included(first.as_str()), Unbounded));
-        let drafts = below.map(|(folder, _)| *folder).take_while(|folder| folder.starts_with(&first));
-        drafts.filter_map(|folder| Some((folder, DraftName::parse(&folder[root.len()..])?))).collect()
+        let drafts = below.take_while(|(path, _)| path.starts_with(&first));
+        let drafts = drafts.filter(|(_, folder)| folder.owner == Owner::Superuser);
+        drafts.filter_map(|(path, _)| Some((*path, DraftName::parse(&path[root.len()..])?))).collect()
     }
 
     fn files_in(&self, folder: &str) -> Vec<&'a File> {
@@ -403,7 +411,7 @@ impl<'a> FactFinder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Block, Fingerprint, Note, Notes, Owner};
+    use crate::{Block, Fingerprint, Note, Notes};
 
     fn file(path: &str) -> File {
         File {
@@ -420,6 +428,10 @@ mod tests {
         }
     }
 
+    fn folder(path: &str, owner: Owner) -> Folder {
+        Folder { inode: 0, path: path.to_owned(), modified_ms: 0, owner }
+    }
+
     fn codec() -> Codec {
         Codec::new("c", "rs-5-3".parse().expect("a code"), "/p/", Scope::File)
     }
@@ -432,7 +444,7 @@ mod tests {
             "/tmp/p/d/f/.mend-1-2",
             "/tmp/p/d/f2/.mend-1-2-9",
         ];
-        let folder = |path: &str| Folder { inode: 0, path: path.to_owned(), modified_ms: 0 };
+        let folder = |path: &str| folder(path, Owner::Superuser);
         let files = [
             "/d/f",
             "/d/f2",
@@ -452,10 +464,24 @@ mod tests {
         assert_eq!((facts.next_term(), facts.unfit), (4, Some(Exclusion::NoPolicy)));
     }
 
+    /// Otherwise, any user could take a file away from the coordinator, with a term that no program exceeds.
+    #[test]
+    fn folders_of_other_users_are_no_drafts() {
+        let term = u64::MAX;
+        let theirs = folder(&format!("/tmp/p/d/f/.mend-1-2-{term}"), Owner::User("other".into()));
+        let files = ["/d/f", &format!("{}/0-0", theirs.path)].map(file).to_vec();
+        let folders = vec![theirs, folder("/tmp/p/d/f/.mend-1-2-3", Owner::Superuser)];
+        let listing = Listing { folders, files, ..Listing::default() };
+        let finder = FactFinder::new(&listing);
+        assert_eq!(finder.marked(&codec(), "/d/f"), ["/d/f"]);
+        let facts = finder.facts(&codec(), None, "/d/f", 0);
+        assert_eq!(facts.drafts.iter().map(|draft| draft.name.term).collect::<Vec<_>>(), [3]);
+    }
+
     #[test]
     fn only_an_existing_inode_is_reported() {
         let none = crate::Fingerprint::of([]);
-        let note = Note { inode: 7, replication: 3, source: none, parity: none };
+        let note = Note { inode: 7, replication: 3, source: none, parity: none, code: None };
         let marks = BTreeMap::from([("/p/d/f".to_owned(), Marks { note: Some(note), ..Marks::default() })]);
         let living = |present: &[u64], in_snapshots: &[u64]| {
             let [living, kept] = [present, in_snapshots].map(|inodes| inodes.iter().copied().collect());
@@ -477,7 +503,8 @@ mod tests {
     /// stamp. Parity with the note is at these paths.
     fn stray(inode: u64, stamp: u64, paths: &[&str]) -> Option<String> {
         let print = |blocks, stamp| Fingerprint::of(&with_blocks("", blocks, stamp).blocks);
-        let note = Note { inode, replication: 3, source: print(3, stamp), parity: print(2, 9) };
+        let code = Some(Fingerprint::of_code(&codec().code));
+        let note = Note { inode, replication: 3, source: print(3, stamp), parity: print(2, 9), code };
         let marks = Marks { note: Some(note), ..Marks::default() };
         let mut listing = Listing { files: vec![with_blocks("/d/f", 3, 7)], ..Listing::default() };
         listing.files.extend(paths.iter().map(|path| with_blocks(path, 2, 9)));

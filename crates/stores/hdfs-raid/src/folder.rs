@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::layout::{block_bytes_of, check_lengths};
 use crate::members::{block_at, in_order};
-use crate::parity::{Noted, check_parity};
+use crate::parity::{Noted, check_code, check_parity};
 use crate::survey::Source;
 use crate::{
     Codec, File, Fingerprint, Folder, Layout, LayoutError, Listing, Member, Members, Note, Owner, ParityFile,
@@ -130,6 +130,7 @@ impl<'a> FolderParity<'a> {
         let (places, block_bytes) = match (noted, record) {
             (Noted::Yes { note, is_living }, Some(record)) if record.fingerprint() == note.source => {
                 check_record(folder, parity, note, is_living)?;
+                check_code(codec, note)?;
                 let block_bytes = block_bytes_of(record.blocks().iter().map(|block| block.bytes));
                 (record.find(&files), block_bytes)
             }

@@ -21,10 +21,12 @@ pub struct Health {
     pub crowded_racks: usize,
     /// Data blocks that have no intact replica and no valid parity.
     pub unprotected: usize,
+    /// Data blocks of changed folders that have no intact replica, and that the former parity suffices to rebuild.
+    pub still_protected: usize,
     /// Files with one replica of each block and no valid parity. If there is stale parity, one block with one replica
     /// suffices: HDFS has not made the replicas yet that were asked for when the file was changed.
     pub single: usize,
-    /// Blocks of files with stale parity that have fewer replicas than the file's replication.
+    /// Blocks of files with stale parity that have a replica, but fewer than the file's replication.
     pub lacking: usize,
 }
 
@@ -73,7 +75,7 @@ impl Health {
     pub(crate) fn behind_stale_parity(files: &[&File]) -> Self {
         let lacking = |file: &File| {
             let wanted = usize::from(file.replication);
-            file.blocks.iter().filter(|block| block.replicas.len() < wanted).count()
+            file.blocks.iter().filter(|block| (1..wanted).contains(&block.replicas.len())).count()
         };
         let is_single = |file: &&&File| file.blocks.iter().any(|block| block.replicas.len() <= 1);
         Self {
@@ -92,8 +94,15 @@ impl Health {
         self.crowded_nodes += other.crowded_nodes;
         self.crowded_racks += other.crowded_racks;
         self.unprotected += other.unprotected;
+        self.still_protected += other.still_protected;
         self.single += other.single;
         self.lacking += other.lacking;
+    }
+
+    /// Counts lost blocks that the former parity of a changed folder suffices to rebuild.
+    pub(crate) fn with_still_protected(self, blocks: usize) -> Self {
+        let still_protected = blocks.min(self.unprotected);
+        Self { unprotected: self.unprotected - still_protected, still_protected, ..self }
     }
 
     /// Returns the number of stripes that lack blocks.

@@ -69,6 +69,7 @@ pub use listing::{
     Block, File, Folder, Gaps, Listing, Node, NodeIndex, Omission, Owner, Renaming, Storing, is_within,
     listing_order,
 };
+pub use lower::SETTLED;
 pub use members::Members;
 pub use note::{Fingerprint, Mark, Marks, Note, UnknownMark};
 pub use parity::{ParityFile, StaleParity, parity_path, source_of};

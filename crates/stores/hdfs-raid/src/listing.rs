@@ -29,6 +29,15 @@ pub struct Listing {
     pub corrupt: BTreeMap<i64, Vec<NodeIndex>>,
     /// The limits of the listing.
     pub gaps: Gaps,
+    /// The folders whose files the coordinator repairs; `None` if it repairs all listed ones.
+    pub repaired: Option<Vec<String>>,
+}
+
+impl Listing {
+    /// Whether the coordinator repairs the file or folder at this path.
+    pub fn is_repaired(&self, path: &str) -> bool {
+        self.repaired.as_ref().is_none_or(|folders| folders.iter().any(|folder| is_within(path, folder)))
+    }
 }
 
 /// The limits of a listing: paths that it leaves out, and replicas that may be in another state than listed.
@@ -87,6 +96,8 @@ pub struct Folder {
     pub path: String,
     /// Modification time in milliseconds since 1970. It changes when a child is added or removed.
     pub modified_ms: u64,
+    /// The owner. The user as whom Mend acts counts as the superuser.
+    pub owner: Owner,
 }
 
 /// How a file is stored.
@@ -100,7 +111,7 @@ pub enum Storing {
     Striped,
 }
 
-/// The owner of a file.
+/// The owner of a file or folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// The owner of `/`, who is HDFS's superuser.

@@ -4,6 +4,7 @@
 //! remaining ones are moved where blocks of a stripe stand too close together.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use codes::Code;
 
@@ -16,9 +17,9 @@ use crate::{
     Waiting,
 };
 
-/// Replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with
-/// which HDFS removes surplus replicas.
-const SETTLED_MS: u64 = 10_000;
+/// By default, replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with
+/// which HDFS removes surplus replicas. The default interval of heartbeats (`dfs.heartbeat.interval`) is 3 s.
+pub const SETTLED: Duration = Duration::from_secs(10);
 
 /// A stripe of an encoded file.
 pub(crate) struct Placed {
@@ -74,7 +75,7 @@ impl Work {
                 None => set_replication(source, replication),
             };
         }
-        if !self.is_settled(pair, nodes, now_ms, SETTLED_MS) || !facts.is_at_rest(nodes) {
+        if !self.is_settled(pair, nodes, now_ms, self.settled_ms) || !facts.is_at_rest(nodes) {
             return Next::Wait(Waiting::Settled);
         }
         match moves(facts, pair, &stripes, &arrangements, nodes) {

@@ -64,6 +64,11 @@ impl Members {
         &self.0
     }
 
+    /// Whether a file has one of the blocks, as it was.
+    pub fn are_in(&self, file: &File) -> bool {
+        self.find(&[file]).iter().any(Option::is_some)
+    }
+
     /// Returns the place of each block in these files; `None` if no file has the block as it was.
     pub(crate) fn find(&self, files: &[&File]) -> Vec<Option<Member>> {
         let places: BTreeMap<i64, Member> =
@@ -203,6 +208,7 @@ mod tests {
         let longer = file("/d/a", vec![block(4, 14, 511), block(9, 21, 512)]);
         let place = Member { file: 1, block: 0, bytes: 512 };
         assert_eq!(record.find(&[&longer, &renamed]), [Some(place), None, None, None]);
+        assert_eq!([record.are_in(&renamed), record.are_in(&longer)], [true, false]);
     }
 
     proptest! {

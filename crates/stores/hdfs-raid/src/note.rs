@@ -2,11 +2,13 @@
 //! Attributes that Mend trusts are in the name space of HDFS's superuser, and users cannot forge them.
 //!
 //! The [`Note`] on a parity file records that the parity was compared with the data. It names the blocks of
-//! both files by [`Fingerprint`]s. So it becomes void as soon as either file changes, whatever its name and
-//! time are. The parity of a folder has a record of the blocks as well ([`Members`]).
+//! both files, and the code, by [`Fingerprint`]s. So it becomes void as soon as either file or the codec's code
+//! changes, independently of the files' names and times. The parity of a folder has a record of the blocks as well
+//! ([`Members`]).
 
 use std::fmt;
 
+use codes::CodeSpec;
 use crc_fast::CrcAlgorithm;
 
 use crate::{Block, Members};
@@ -24,10 +26,12 @@ const UNDO: &str = "trusted.mend.undo";
 /// The attribute of a file that is never encoded. The file's owner may set it, to any value.
 const NEVER: &str = "user.mend.raid";
 /// The version of the note's text.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
+/// The version of notes that do not name the code.
+const WITHOUT_CODE: &str = "1";
 
-/// Identifies the blocks of a file by their numbers, generation stamps and lengths. HDFS gives a block a new
-/// stamp or a new number whenever its bytes change.
+/// Identifies the blocks of a file by their numbers, generation stamps and lengths, or a code by its name. HDFS
+/// gives a block a new stamp or a new number whenever its bytes change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
@@ -42,6 +46,8 @@ pub struct Note {
     pub source: Fingerprint,
     /// The blocks of the parity file.
     pub parity: Fingerprint,
+    /// The code that made the parity; `None` in a note of version 1, which does not name it.
+    pub code: Option<Fingerprint>,
 }
 
 /// Mend's attributes of a file.
@@ -93,32 +99,43 @@ impl Fingerprint {
         Self(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &bytes))
     }
 
+    /// Returns the fingerprint of a code. `StripeCode` in `java/hdfs` computes the same one.
+    pub fn of_code(code: &CodeSpec) -> Self {
+        Self(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, code.to_string().as_bytes()))
+    }
+
     fn parse(text: &str) -> Option<Self> {
         u64::from_str_radix(text, 16).ok().map(Self)
     }
 }
 
 impl Note {
-    /// Whether both notes are about the same blocks of the same file.
+    /// Whether both notes are about the same blocks of the same file, and the same code.
     pub fn is_about(&self, other: &Self) -> bool {
-        (self.inode, self.source, self.parity) == (other.inode, other.source, other.parity)
+        let blocks = |note: &Self| (note.inode, note.source, note.parity, note.code);
+        blocks(self) == blocks(other)
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
-        if words.next()? != VERSION {
-            return None;
-        }
+        let version = words.next()?;
         let (inode, replication) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
         let (source, parity) = (Fingerprint::parse(words.next()?)?, Fingerprint::parse(words.next()?)?);
-        words.next().is_none().then_some(Self { inode, replication, source, parity })
+        let code = match version {
+            VERSION => Some(Fingerprint::parse(words.next()?)?),
+            WITHOUT_CODE => None,
+            _ => return None,
+        };
+        words.next().is_none().then_some(Self { inode, replication, source, parity, code })
     }
 }
 
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { inode, replication, source, parity } = self;
-        write!(f, "{VERSION} {inode} {replication} {source} {parity}")
+        let Self { inode, replication, source, parity, code } = self;
+        let version = if code.is_some() { VERSION } else { WITHOUT_CODE };
+        write!(f, "{version} {inode} {replication} {source} {parity}")?;
+        code.map_or(Ok(()), |code| write!(f, " {code}"))
     }
 }
 
@@ -171,6 +188,7 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Codec;
 
     fn block(number: i64, stamp: u64) -> Block {
         Block { number, stamp, bytes: 512, replicas: Vec::new() }
@@ -179,16 +197,17 @@ mod tests {
     #[test]
     fn attributes_are_parsed_as_written() {
         let (source, parity) = (Fingerprint::of([&block(1, 1)]), Fingerprint::of([]));
-        let note = Note { inode: 16390, replication: 3, source, parity };
+        let note = Note { inode: 16390, replication: 3, source, parity, code: Some(source) };
+        let [note, old] = [note, Note { code: None, ..note }].map(Mark::Proven);
         let members = Members::of(&[block(1, 7), block(2, 8)]);
-        for mark in [Mark::Members(members), Mark::Proven(note), Mark::Undo, Mark::Never] {
+        for mark in [Mark::Members(members), note, old, Mark::Undo, Mark::Never] {
             let (names, value) = mark.attributes();
             assert_eq!(Mark::parse(names[names.len() - 1], &value), Ok(Some(mark)), "{value}");
         }
         assert_eq!(Mark::parse("user.other", "1"), Ok(None));
         assert_eq!(Mark::parse("user.mend.source", "1"), Ok(None), "users can set it");
         assert_eq!(Mark::parse(NEVER, "no"), Ok(Some(Mark::Never)));
-        for value in ["", "2 1 3 0 0", "1 1 3 0", "1 1 3 0 0 0", "1 1 3 0 x"] {
+        for value in ["", "2 1 3 0 0", "2 1 3 0 0 x", "3 1 3 0 0 0", "1 1 3 0", "1 1 3 0 0 0", "1 1 3 0 x"] {
             assert!(Mark::parse(NOTE, value).is_err(), "{value}");
         }
         assert!(Mark::parse(UNDO, "no").is_err() && Mark::parse(MEMBERS, "2 1.1.1").is_err());
@@ -216,5 +235,7 @@ mod tests {
         };
         assert_eq!(file(100, 5, 1100, 40).to_string(), "d1e5ed8ff0d71c74");
         assert_eq!(file(200, 4, 1200, 512).to_string(), "72cacae67da5dec3");
+        let [rs, xor, ..] = Codec::hdfs_raid().map(|codec| Fingerprint::of_code(&codec.code).to_string());
+        assert_eq!([rs.as_str(), xor.as_str()], ["a2dc04161bef2759", "3ec1e4df1e9cc2d7"]);
     }
 }

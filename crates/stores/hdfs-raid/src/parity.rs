@@ -76,6 +76,9 @@ pub enum StaleParity {
     /// The note on the parity file names other blocks than the present ones.
     #[error("the parity file was made for other contents: Mend's note on it names other blocks")]
     OtherBlocks,
+    /// The codec had another code when the parity was made.
+    #[error("the parity was made by another code than the codec has now, as Mend's note on it tells")]
+    OtherCode,
     /// The note on the parity file cannot be read.
     #[error("another version of Mend has written the note on the parity file")]
     UnknownNote,
@@ -158,16 +161,25 @@ pub(crate) enum Noted {
 /// Why parity is valid; the best reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Evidence {
-    /// Its note names the present blocks of both files.
+    /// Its note names the present blocks of both files, and the code.
     Note,
+    /// Its note names the present blocks of both files. An earlier version of Mend wrote it, without the code.
+    OldNote,
     /// It has no note, and passes HDFS-RAID's test.
     Metadata,
+}
+
+impl Evidence {
+    /// Whether a note names the present blocks of both files.
+    pub(crate) fn is_noted(self) -> bool {
+        self != Self::Metadata
+    }
 }
 
 /// Decides whether a file is valid parity of the present contents of a source. `RaidedFile` in `java/hdfs` has
 /// the same rules for readers.
 ///
-/// A note decides whatever the modification times are, because it names the blocks. Without one, HDFS-RAID's
+/// A note decides even if the modification times differ, because it names the blocks and the code. Without one, HDFS-RAID's
 /// test applies, and the parity has to be newer than all blocks of the source. That of a folder, and that of a user who does
 /// not own the source, has to be checked besides.
 ///
@@ -184,7 +196,8 @@ pub(crate) fn check_parity(
     match noted {
         Noted::Yes { note, is_living } => {
             check_note(source, parity, note, is_living)?;
-            check(parity.modified_ms).map(|()| Evidence::Note)
+            let evidence = check_code(codec, note)?;
+            check(parity.modified_ms).map(|()| evidence)
         }
         Noted::Unknown => Err(StaleParity::UnknownNote),
         Noted::No => {
@@ -219,6 +232,18 @@ fn check_note(source: &Source<'_>, parity: &File, found: Note, is_living: bool) 
     match (found.inode, found.source, found.parity) == (source.inode, of_source, of_parity) {
         true => Ok(()),
         false => Err(StaleParity::OtherBlocks),
+    }
+}
+
+/// Checks that the present code of a codec made the parity with this note.
+///
+/// # Errors
+/// [`StaleParity::OtherCode`].
+pub(crate) fn check_code(codec: &Codec, note: Note) -> Result<Evidence, StaleParity> {
+    match note.code {
+        None => Ok(Evidence::OldNote),
+        Some(code) if code == Fingerprint::of_code(&codec.code) => Ok(Evidence::Note),
+        Some(_) => Err(StaleParity::OtherCode),
     }
 }
 
@@ -313,7 +338,7 @@ mod tests {
         let appended = stamped("/f", &[7, 13], 2);
         assert_eq!(checked(&appended, &parity, Noted::No), Err(StaleParity::Older));
         // Mend has compared the bytes.
-        let noted = Noted::Yes { note: note(&appended, &parity.blocks, 3), is_living: true };
+        let noted = Noted::Yes { note: note(codec, &appended, &parity.blocks, 3), is_living: true };
         assert_eq!(checked(&appended, &parity, noted), Ok(Evidence::Note));
         let touched = File { modified_ms: 9000, ..appended.clone() };
         assert_eq!(checked(&touched, &parity, noted), Ok(Evidence::Note));
@@ -321,6 +346,28 @@ mod tests {
         let restored = File { inode: 2, ..appended.clone() };
         assert_eq!(checked(&restored, &parity, noted), Err(StaleParity::Foreign { inode: 1 }));
         assert_eq!(checked(&appended, &parity, Noted::Unknown), Err(StaleParity::UnknownNote));
+    }
+
+    /// An operator changes the code of a codec to another one with as many data and parity blocks.
+    #[test]
+    fn parity_by_another_code_is_stale() {
+        let [codec, other] = ["lrc-12-2-2", "rs-16-12"]
+            .map(|code| Codec::new("local", code.parse().expect("a code"), "/local", Scope::File));
+        let (source, parity) = (file("/f", &[512; 3], 512), file("/local/f", &[512; 4], 512));
+        let note = note(&codec, &source, &parity.blocks, 3);
+        let checked = |codec: &Codec, note: Note| {
+            let layout = Layout::of_file(&source, codec).expect("full blocks");
+            let noted = Noted::Yes { note, is_living: true };
+            check_parity(codec, &Source::of_file(&source, layout), &parity, noted)
+        };
+        assert_eq!(checked(&codec, note), Ok(Evidence::Note));
+        assert_eq!(checked(&other, note), Err(StaleParity::OtherCode));
+        // Notes of version 1 do not name the code.
+        let old = Note { code: None, ..note };
+        assert_eq!(
+            [checked(&codec, old), checked(&other, old)],
+            [Ok(Evidence::OldNote), Ok(Evidence::OldNote)]
+        );
     }
 
     #[test]
@@ -338,7 +385,7 @@ mod tests {
         }
         assert_eq!(checked(&other, Noted::No), Err(StaleParity::Untrusted));
         let parity = file("/raid/f", &[512], 512);
-        let noted = Noted::Yes { note: note(&source, &parity.blocks, 3), is_living: true };
+        let noted = Noted::Yes { note: note(codec, &source, &parity.blocks, 3), is_living: true };
         assert_eq!(checked(&other, noted), Ok(Evidence::Note));
     }
 

@@ -129,6 +129,12 @@ pub enum Exclusion {
     /// No policy covers the file.
     #[error("no policy covers it")]
     NoPolicy,
+    /// The coordinator does not repair the file.
+    #[error(
+        "it is outside of `paths` in [store.namenode] of mend.toml, so its lost blocks would not be repaired: add its \
+         folder there and restart the coordinator"
+    )]
+    Outside,
     /// A pattern excludes the file from the only policies that cover it.
     #[error("policy {policy} excludes {pattern}")]
     Pattern {
@@ -371,6 +377,7 @@ impl Exclusion {
     pub fn name(&self) -> &'static str {
         match self {
             Self::NoPolicy => "no-policy",
+            Self::Outside => "outside-of-paths",
             Self::Pattern { .. } => "excluded",
             Self::Parity(_) => "parity",
             Self::Trash => "trash",

@@ -30,9 +30,9 @@ pub struct Notes {
 /// The state of a parity file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParityState {
-    /// A note proves that it is the parity of its source's present blocks.
+    /// A note proves that it is the parity of its source's present blocks by the codec's code.
     Proven,
-    /// It passes HDFS-RAID's test, and nothing proves its contents.
+    /// It passes HDFS-RAID's test, or has a note that does not name the code, and nothing proves its contents.
     Unproven,
     /// It is valid, and an operator is undoing the encoding.
     Undone,
@@ -126,10 +126,7 @@ impl Notes {
     /// Returns the state of the parity of a file whose blocks do not form stripes any more, and why it is stale.
     pub(crate) fn irregular(&self, source: &File, parity: &File) -> (Protection, StaleParity) {
         let former_replication = self.former_replication(&[source], parity);
-        let foreign = match self.noted(&parity.path) {
-            Noted::Yes { note, is_living: true } if note.inode != source.inode => Some(note.inode),
-            _ => None,
-        };
+        let foreign = self.foreign(source.inode, &parity.path);
         let why = foreign.map_or(StaleParity::Irregular, |inode| StaleParity::Foreign { inode });
         let state = ParityState::Stale(why);
         (Protection { path: parity.path.clone(), state, former_replication }, why)
@@ -140,7 +137,7 @@ impl Notes {
             Err(why) => ParityState::Stale(why),
             Ok(_) if self.is_undone(&parity.path) => ParityState::Undone,
             Ok(Evidence::Note) => ParityState::Proven,
-            Ok(Evidence::Metadata) => ParityState::Unproven,
+            Ok(Evidence::OldNote | Evidence::Metadata) => ParityState::Unproven,
         }
     }
 
@@ -150,6 +147,14 @@ impl Notes {
             _ if self.unknown.contains(parity) => Noted::Unknown,
             Some(note) => Noted::Yes { note, is_living: self.exists(note.inode) },
             None => Noted::No,
+        }
+    }
+
+    /// Returns the inode of the existing file or folder to which a parity file belongs, unless this is `own`.
+    pub(crate) fn foreign(&self, own: u64, parity: &str) -> Option<u64> {
+        match self.noted(parity) {
+            Noted::Yes { note, is_living: true } if note.inode != own => Some(note.inode),
+            _ => None,
         }
     }
 

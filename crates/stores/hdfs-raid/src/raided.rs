@@ -279,7 +279,8 @@ mod tests {
             Notes { marks: BTreeMap::from([(parity.path.clone(), marks)]), ..Notes::default() }
         };
         let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
-        let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity };
+        let code = Some(Fingerprint::of_code(&Codec::hdfs_raid()[0].code));
+        let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity, code };
         assert_eq!(valid(noted(note)), Ok(1));
         // Restored files have other blocks, with the same times and lengths.
         let other = Err(StaleParity::OtherBlocks);
@@ -298,7 +299,8 @@ mod tests {
         let source = File { modified_ms: 8, ..file("/f", 100, &[512; 3]) };
         let parity = file("/raidrs/f", 200, &[512; 4]);
         let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
-        let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity };
+        let code = Some(Fingerprint::of_code(&Codec::hdfs_raid()[0].code));
+        let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity, code };
         let mut listing = listing(vec![source, parity]);
         let marks = Marks { note: Some(note), ..Marks::default() };
         listing.notes.marks.insert("/raidrs/f".to_owned(), marks);
@@ -324,7 +326,8 @@ mod tests {
     fn parity_with_a_note_precedes_parity_without_one() {
         let (source, parity) = (file("/f", 100, &[512; 3]), file("/raid/f", 300, &[512]));
         let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
-        let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity };
+        let code = Some(Fingerprint::of_code(&Codec::hdfs_raid()[1].code));
+        let note = Note { inode: 100, replication: 3, source: of_source, parity: of_parity, code };
         let mut listing = listing(vec![source, file("/raidrs/f", 200, &[512; 4]), parity]);
         let codecs = Codec::hdfs_raid();
         let chosen = |listing: &Listing| raided(listing, &codecs).sources[0].parity.path.clone();

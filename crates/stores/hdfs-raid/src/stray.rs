@@ -40,9 +40,9 @@ impl<'a> Strays<'a> {
         }
         let own = parity_path(&codec.parity_root, &file.path);
         let is_elsewhere = |path: &str| path != own && source_of(&codec.parity_root, path).is_some();
-        let is_proven = |parity: &File| {
-            evidence(codec, file, parity, self.notes.noted(&parity.path)) == Some(Evidence::Note)
+        let is_own = |parity: &File| {
+            evidence(codec, file, parity, self.notes.noted(&parity.path)).is_some_and(Evidence::is_noted)
         };
-        self.noted(file.inode).find(|parity| is_elsewhere(&parity.path) && is_proven(parity))
+        self.noted(file.inode).find(|parity| is_elsewhere(&parity.path) && is_own(parity))
     }
 }

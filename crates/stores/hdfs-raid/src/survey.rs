@@ -54,9 +54,11 @@ pub struct Unit {
     pub protection: Option<Protection>,
     /// Missing blocks and crowded stripes, whatever the state is.
     pub health: Health,
-    /// Mend leaves an encoded file as it is, in any state, if it is open, in the trash, or below a folder with
-    /// snapshots.
+    /// Mend leaves an encoded file as it is, in any state, if it is open, in the trash, below a folder with snapshots,
+    /// or in a folder whose files the coordinator does not repair. Other files there are not encoded.
     pub held: Option<Exclusion>,
+    /// Whether the coordinator does not repair the file or folder.
+    pub is_outside: bool,
 }
 
 /// The space that encoded files take, and took before.
@@ -305,7 +307,7 @@ impl<'a> Surveyor<'a> {
     }
 
     /// Chooses the parity of a file, and returns whether the file was renamed without it. Valid parity counts first, then
-    /// parity that can be renamed, then what is at the path of the parity.
+    /// parity at the path of a former name, then what is at the path of the parity.
     fn parity_of(&self, file: &File, policy: Option<&RaidPolicy>) -> Option<(&'a Codec, &'a File, bool)> {
         if let Some((codec, parity)) = self.folders.parity_covering(file) {
             return Some((codec, parity, false));
@@ -321,10 +323,13 @@ impl<'a> Surveyor<'a> {
         if let Some((codec, parity)) = best(valid) {
             return Some((codec, parity, false));
         }
-        let mut free = codecs.filter(|codec| {
-            codec.scope == Scope::File && present.iter().all(|(other, _)| other.name != codec.name)
+        let is_foreign = |parity: &File| self.listing.notes.foreign(file.inode, &parity.path).is_some();
+        let mut others = codecs.filter(|codec| {
+            let mut own = present.iter().filter(|(other, _)| other.name == codec.name);
+            codec.scope == Scope::File && own.all(|(_, parity)| is_foreign(parity))
         });
-        if let Some((codec, parity)) = free.find_map(|codec| Some((codec, self.strays.find(codec, file)?))) {
+        if let Some((codec, parity)) = others.find_map(|codec| Some((codec, self.strays.find(codec, file)?)))
+        {
             return Some((codec, parity, true));
         }
         if let Some(&(codec, parity)) = self.folders.strays.get(file.folder()) {
@@ -353,7 +358,9 @@ impl<'a> Surveyor<'a> {
             Err(why) => {
                 let held = check_file(self.listing, file).err();
                 match encoding.parity {
-                    Some(parity) => self.irregular(file, parity, encoding, held),
+                    Some(parity) => {
+                        self.irregular(file, parity, encoding, held.or_else(|| self.outside(&file.path)))
+                    }
                     None => excluded(&file.path, &[file], held.unwrap_or_else(|| why.into())),
                 }
             }
@@ -388,12 +395,16 @@ impl<'a> Surveyor<'a> {
             protection: Some(protection),
             health,
             held,
+            is_outside: !self.listing.is_repaired(&file.path),
         }
     }
 
     fn unit(&mut self, source: Source<'a>, encoding: Encoding<'a>) -> Unit {
-        let held = encoding.parity.and_then(|_| self.held(&source));
+        let mut held = encoding.parity.and_then(|_| self.held(&source));
         let Examined { state, stripes, protection, health } = self.examine(&source, encoding, held.is_some());
+        if state == State::ShouldEncode {
+            held = self.outside(source.path);
+        }
         let parity = included_bytes(protection.as_ref(), encoding.parity);
         let stored = replicated(&source.files, u16::MAX) + parity;
         let target = match (&state, encoding.policy) {
@@ -415,12 +426,19 @@ impl<'a> Surveyor<'a> {
             protection,
             health,
             held,
+            is_outside: !self.listing.is_repaired(source.path),
         }
     }
 
     /// Returns why encoded files are left as they are.
     fn held(&self, source: &Source<'a>) -> Option<Exclusion> {
-        source.files.iter().find_map(|file| check_file(self.listing, file).err())
+        let excluded = source.files.iter().find_map(|file| check_file(self.listing, file).err());
+        excluded.or_else(|| self.outside(source.path))
+    }
+
+    /// Returns that the coordinator does not repair a file or folder, if so.
+    fn outside(&self, path: &str) -> Option<Exclusion> {
+        (!self.listing.is_repaired(path)).then_some(Exclusion::Outside)
     }
 
     fn examine(&mut self, source: &Source<'a>, encoding: Encoding<'a>, is_held: bool) -> Examined {
@@ -437,9 +455,8 @@ impl<'a> Surveyor<'a> {
             _ => None,
         };
         if let Some(why) = stale {
-            let mut health = Health::behind_stale_parity(&source.files);
             let protected = self.still_protected(source, parity, encoding.codec);
-            health.unprotected = health.unprotected.saturating_sub(protected);
+            let health = Health::behind_stale_parity(&source.files).with_still_protected(protected);
             let (state, stripes) = match health.unprotected {
                 0 if is_held || encoding.is_stray => (State::Stale(why), Vec::new()),
                 0 => (State::Stale(why), self.plan(source, encoding).unwrap_or_default()),
@@ -626,6 +643,7 @@ fn excluded(path: &str, files: &[&File], why: Exclusion) -> Unit {
         protection: None,
         health,
         held: None,
+        is_outside: false,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::action::DECISION_MS;
 use crate::facts::{DataNodes, Facts};
 use crate::lower::stripes;
 use crate::stripe_codes::BuiltCode;
-use crate::work::{Pair, Work, foreign_inode, raise};
+use crate::work::{Pair, Work, raise};
 use crate::{Action, End, Exclusion, Layout, Mark, Next, Waiting};
 
 /// The parity is deleted only after the replicas have not changed for this long. A coordinator that has not
@@ -17,9 +17,6 @@ const UNCHANGED_MS: u64 = 2 * DECISION_MS;
 impl Work {
     /// Returns the next step. The wish is recorded on the parity first, so that it outlives this coordinator.
     pub(crate) fn undo(&mut self, facts: &Facts, pair: Pair<'_>, nodes: &DataNodes, now_ms: u64) -> Next {
-        if let Some(inode) = foreign_inode(facts, pair.source) {
-            return self.discard_drafts(facts, End::Occupied { inode });
-        }
         if let Some(folder) = &facts.snapshots {
             // The parity also protects blocks that are only in snapshots.
             return self.discard_drafts(facts, End::Unfit(Exclusion::Snapshots(folder.clone())));

@@ -13,14 +13,16 @@
 //! **Invariants:**
 //! - A block has its former number of replicas, or a replica and proven parity, unless a client changed the
 //!   file.
-//! - Parity is valid only with a [`Note`] on these blocks of the source and these of the parity. A parity file
+//! - Parity is valid only with a [`Note`] on these blocks of the source and of the parity, and on this code. A parity file
 //!   is replaced or deleted only when all blocks of the source have their former number of replicas.
-//! - A parity file that belongs to another existing file is never touched. That file's own work renames it. Without a note,
-//!   parity that does not fit the file at its path may belong to any other, and is never touched either.
+//! - A parity file that belongs to another existing file is never touched. That file's own work renames it. Until then, the
+//!   file at its path has its former replicas. Without a note, parity that does not fit the file at its path may belong to
+//!   any other, and is never touched either.
 //!
 //! The modules `encode`, `lower` and `undo` have one sequence of steps each.
 
 use crate::facts::{DataNodes, Facts, MarkedFile};
+use crate::lower::SETTLED;
 use crate::parity::{Evidence, Noted, check_parity};
 use crate::survey::Source;
 use crate::{
@@ -41,7 +43,7 @@ pub enum Goal {
         /// The replication of its parity.
         parity_replication: u16,
     },
-    /// The file is left as it is, but its parity follows it if the file was renamed. No policy covers the file now.
+    /// The file stays unchanged, but its parity follows it if the file was renamed. No policy covers the file now.
     Protected,
     /// The file is replicated, and has no parity.
     Plain,
@@ -60,8 +62,10 @@ pub struct Work {
     /// The last parity that was found wrong.
     refuted: Option<Note>,
     look: Option<Look>,
-    /// The inode of the file whose encoding is being undone, and its former replication.
+    /// The inode of the file that becomes a replicated file again, and its former replication.
     pub(crate) former: Option<(u64, u16)>,
+    /// Replicas are settled if they have not changed for this long.
+    pub(crate) settled_ms: u64,
 }
 
 /// The DataNodes of all replicas, and the time since which they have been the same.
@@ -71,11 +75,9 @@ struct Look {
     places: Vec<Vec<String>>,
 }
 
-/// The relation between a file and the file at the path of its parity.
+/// The relation between a file and the file at the path of its parity, which does not belong to another existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// The parity belongs to another existing file.
-    Foreign(u64),
     /// The parity has no note, and does not fit the file. It may be the parity of a file that was renamed.
     Unclaimed,
     /// The parity is not that of the present contents.
@@ -100,7 +102,9 @@ impl Work {
     /// Creates the work on a file. `tolerated` is the number of losses that the codec
     /// [tolerates](Codec::tolerates), `term` the term of the coordinator.
     pub fn new(codec: Codec, tolerated: usize, goal: Goal, term: u64) -> Self {
-        Self { codec, tolerated, term, goal, proven: None, refuted: None, look: None, former: None }
+        let settled_ms = SETTLED.as_millis() as u64;
+        let (proven, refuted, look, former) = (None, None, None, None);
+        Self { codec, tolerated, term, goal, proven, refuted, look, former, settled_ms }
     }
 
     /// Takes the result of [`Action::Prove`].
@@ -136,6 +140,9 @@ impl Work {
 
     /// Returns the next step towards the goal.
     fn pursue(&mut self, facts: &Facts, source: &MarkedFile, nodes: &DataNodes, now_ms: u64) -> Next {
+        if let Some(inode) = foreign_inode(facts, &source.file) {
+            return self.give_way(facts, &source.file, inode, nodes);
+        }
         if let (None, Some(stray)) = (&facts.parity, &facts.stray) {
             return self.follow(&source.file, &stray.file);
         }
@@ -166,13 +173,28 @@ impl Work {
         Next::Act(Action::Publish { from: stray.path.clone(), to, replaces: false })
     }
 
-    /// Raises the replication of a file whose parity was deleted by another program, before or while the encoding was
-    /// undone.
+    /// Raises the replication of a file whose parity path is taken by the parity of another existing file, and ends.
+    fn give_way(&mut self, facts: &Facts, source: &File, inode: u64, nodes: &DataNodes) -> Next {
+        match self.raise_former(facts, source, nodes) {
+            // HDFS cannot replicate a lost block. It can be rebuilt once the file's own parity is at the path.
+            None | Some(Next::Wait(Waiting::Repair)) => self.discard_drafts(facts, End::Occupied { inode }),
+            Some(next) => next,
+        }
+    }
+
+    /// Raises the replication of a file that seems to be encoded, and has no parity at its path: another program has deleted
+    /// it before or while the encoding was undone, or other parity is there.
     fn raise_former(&mut self, facts: &Facts, source: &File, nodes: &DataNodes) -> Option<Next> {
+        let encoded = match self.goal {
+            Goal::Encoded { replication, .. } => replication,
+            Goal::Protected | Goal::Plain => 1,
+        };
+        let stray = facts.stray.as_ref().and_then(|stray| stray.marks.note);
+        let noted = stray.map(|note| note.replication.max(source.replication));
         let seen =
             self.former.filter(|&(inode, _)| inode == source.inode).map(|(_, replication)| replication);
-        let usual = (facts.least_replication() <= 1).then_some(USUAL_REPLICATION);
-        let replication = seen.or(usual)?;
+        let usual = (facts.least_replication() <= encoded).then_some(USUAL_REPLICATION);
+        let replication = noted.or(seen).or(usual)?;
         self.former = Some((source.inode, replication)); // The replicas are still missing after the call.
         raise(facts, source, replication, nodes)
     }
@@ -191,7 +213,6 @@ impl Work {
         };
         let pair = pair(source, parity);
         match self.standing(facts, &source.file, parity) {
-            Standing::Foreign(inode) => self.discard_drafts(facts, End::Occupied { inode }),
             Standing::Unclaimed => self.leave(facts, pair, nodes),
             Standing::Stale => self.encode_again(facts, source, pair, nodes),
             Standing::Unproven => self.prove_present(pair),
@@ -204,15 +225,12 @@ impl Work {
     }
 
     fn standing(&self, facts: &Facts, source: &File, parity: &MarkedFile) -> Standing {
-        if let Some(inode) = foreign_inode(facts, source) {
-            return Standing::Foreign(inode);
-        }
         let is_same_time = parity.file.modified_ms == source.modified_ms;
         match self.check(facts, source, parity) {
             Some(Ok(Evidence::Note)) if is_same_time => Standing::Proven,
             Some(Ok(Evidence::Note)) => Standing::Touched,
             // The check compares the bytes, so older parity may turn out to be right.
-            Some(Ok(Evidence::Metadata) | Err(StaleParity::Older)) => Standing::Unproven,
+            Some(Ok(Evidence::OldNote | Evidence::Metadata) | Err(StaleParity::Older)) => Standing::Unproven,
             Some(Err(why)) if why.is_unchecked() => Standing::Unproven,
             Some(Err(_)) | None if self.is_unclaimed(facts, source, parity) => Standing::Unclaimed,
             Some(Err(_)) | None => Standing::Stale,
@@ -243,7 +261,7 @@ impl Work {
         source: &File,
         parity: &MarkedFile,
     ) -> Option<Result<Evidence, StaleParity>> {
-        let present = note(source, &parity.file.blocks, 0);
+        let present = note(&self.codec, source, &parity.file.blocks, 0);
         let is_refuted = self.refuted.is_some_and(|refuted| refuted.is_about(&present));
         if source.is_open || is_refuted { None } else { self.judge(facts, source, parity) }
     }
@@ -285,7 +303,7 @@ impl Work {
         if let Some(next) = self.record(pair.source, pair.parity) {
             return next;
         }
-        let note = note(pair.source, &pair.parity.file.blocks, pair.replication);
+        let note = note(&self.codec, pair.source, &pair.parity.file.blocks, pair.replication);
         self.prove(note, vec![pair.parity.file.path.clone()]).expect("refuted parity is stale")
     }
 
@@ -351,10 +369,20 @@ pub(crate) fn raise(facts: &Facts, source: &File, replication: u16, nodes: &Data
     lacks.then_some(Next::Wait(Waiting::Replicas))
 }
 
-/// Returns the note for these blocks.
-pub(crate) fn note<'a>(source: &File, parity: impl IntoIterator<Item = &'a Block>, replication: u16) -> Note {
-    let (of_source, of_parity) = (Fingerprint::of(&source.blocks), Fingerprint::of(parity));
-    Note { inode: source.inode, replication, source: of_source, parity: of_parity }
+/// Returns the note on these blocks.
+pub(crate) fn note<'a>(
+    codec: &Codec,
+    source: &File,
+    parity: impl IntoIterator<Item = &'a Block>,
+    replication: u16,
+) -> Note {
+    Note {
+        inode: source.inode,
+        replication,
+        source: Fingerprint::of(&source.blocks),
+        parity: Fingerprint::of(parity),
+        code: Some(Fingerprint::of_code(&codec.code)),
+    }
 }
 
 /// Returns why a file cannot or should not be encoded now.
@@ -364,7 +392,7 @@ pub(crate) fn unfit(facts: &Facts) -> Option<Exclusion> {
 }
 
 /// Returns the inode of another existing file to which the parity belongs.
-pub(crate) fn foreign_inode(facts: &Facts, source: &File) -> Option<u64> {
+fn foreign_inode(facts: &Facts, source: &File) -> Option<u64> {
     let inode = facts.parity.as_ref()?.marks.note?.inode;
     (inode != source.inode && facts.living == Some(inode)).then_some(inode)
 }

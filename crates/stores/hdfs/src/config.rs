@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cluster::{Bandwidth, HelperSettings, OwnRepair};
-use hdfs_raid::Codec;
+use hdfs_raid::{Codec, SETTLED};
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use toml_edit::{Array, Table, value};
@@ -51,17 +51,28 @@ pub(crate) struct RaidConfig {
     /// The time between two listings of the policies' folders.
     #[serde(deserialize_with = "interval")]
     pub interval: Duration,
+    /// Replicas are moved once they have not changed for this long.
+    #[serde(deserialize_with = "settled_after")]
+    pub settled_after: Duration,
 }
 
 /// The most files that can be encoded at the same time.
 const MOST_AT_ONCE: usize = 64;
 /// The shortest interval between two listings.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(10);
+/// The shortest time after which replicas count as settled.
+const SHORTEST_SETTLED: Duration = Duration::from_secs(1);
 
 impl Default for RaidConfig {
     fn default() -> Self {
-        let (codec, interval) = (Vec::new(), Duration::from_secs(3600));
-        Self { codec, policies: None, rate: None, files_at_once: 4, interval }
+        Self {
+            codec: Vec::new(),
+            policies: None,
+            rate: None,
+            files_at_once: 4,
+            interval: Duration::from_secs(3600),
+            settled_after: SETTLED,
+        }
     }
 }
 
@@ -151,11 +162,19 @@ fn files_at_once<'a, D: Deserializer<'a>>(number: D) -> Result<usize, D::Error> 
 }
 
 fn interval<'a, D: Deserializer<'a>>(text: D) -> Result<Duration, D::Error> {
+    time_of_at_least(SHORTEST_INTERVAL, text)
+}
+
+fn settled_after<'a, D: Deserializer<'a>>(text: D) -> Result<Duration, D::Error> {
+    time_of_at_least(SHORTEST_SETTLED, text)
+}
+
+fn time_of_at_least<'a, D: Deserializer<'a>>(least: Duration, text: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(text)?;
-    let time = humantime::parse_duration(&text).ok().filter(|time| *time >= SHORTEST_INTERVAL);
-    let shortest = SHORTEST_INTERVAL.as_secs();
+    let time = humantime::parse_duration(&text).ok().filter(|time| *time >= least);
     time.ok_or_else(|| {
-        D::Error::custom(format!("`{text}` is not a time of at least {shortest}s, such as 1h"))
+        let least = least.as_secs();
+        D::Error::custom(format!("`{text}` is not a time of at least {least}s, such as 20s or 1h"))
     })
 }
 
@@ -318,18 +337,24 @@ mod tests {
             store.map(|store| store.raid.expect("settings")).map_err(|error| error.to_string())
         };
         assert_eq!(raid(""), Ok(RaidConfig::default()));
-        let all = "policies = \"raid.toml\"\nrate = \"50MB/s\"\nfiles_at_once = 8\ninterval = \"30m\"";
+        let all = "policies = \"raid.toml\"\nrate = \"50MB/s\"\nfiles_at_once = 8\ninterval = \"30m\"\nsettled_after = \"20s\"";
         let expected = RaidConfig {
             policies: Some("raid.toml".into()),
             rate: Some("50MB/s".parse().expect("a rate")),
             files_at_once: 8,
             interval: Duration::from_secs(1800),
+            settled_after: Duration::from_secs(20),
             ..RaidConfig::default()
         };
         assert_eq!(raid(all), Ok(expected));
-        for wrong in
-            ["policies = 1", "policy = []", "files_at_once = 0", "files_at_once = 65", "interval = \"1s\""]
-        {
+        for wrong in [
+            "policies = 1",
+            "policy = []",
+            "files_at_once = 0",
+            "files_at_once = 65",
+            "interval = \"1s\"",
+            "settled_after = \"0s\"",
+        ] {
             assert!(raid(wrong).is_err(), "{wrong}");
         }
     }

@@ -37,7 +37,7 @@ impl Kind for Hdfs {
         Ok(helpers.filter_map(|(name, helper)| Some((helper.datanode?, name.to_string()))).collect())
     }
 
-    fn storage(&self, cluster: &Cluster, records: SharedRecords) -> Result<Storage, KindError> {
+    fn storage(&self, cluster: &Cluster, records: SharedRecords, _: OwnRepair) -> Result<Storage, KindError> {
         let config = config(cluster)?;
         let helpers = cluster.helper_settings::<HdfsHelper>()?;
         let folders = |helper: &HdfsHelper| {
@@ -88,6 +88,7 @@ fn encoding(cluster: &Cluster, raid: &RaidConfig) -> Option<EncodingSettings> {
         rate: raid.rate.map(|rate| rate.bits_per_second().div_ceil(8)),
         files_at_once: raid.files_at_once,
         interval: raid.interval,
+        settled_after: raid.settled_after,
         owner: checksum(CrcAlgorithm::Crc64Nvme, cluster.config().cluster_id.to_string().as_bytes()),
     })
 }

@@ -26,11 +26,11 @@ pub use blocks::{
 pub use kind::Hdfs;
 pub use listing::{
     Attribute, BadLine, DataNode, Edit, Edits, ExistingInodes, FileRef, Group, Listing, LossCounts,
-    OtherLists, Phase, Progress, SeenFile, SeenFiles, SeenPlace, Service, Snapshots, Standing,
+    OtherLists, Phase, Progress, SeenFile, SeenFiles, SeenPlace, Service, Shortage, Snapshots, Standing,
 };
 pub use namenode::{AskError, NameNode, NameNodeSettings};
 pub use raid::{
-    Deeds, Driver, Errand, HelperParity, Outcome, Pace, ParityMaker, Pending, RaidFile, RaidNameNode,
-    Unpaced, check_codecs, drive_all, term,
+    Covered, Deeds, Driver, Errand, HelperParity, Outcome, Pace, ParityMaker, Pending, RaidFile,
+    RaidNameNode, Unpaced, check_codecs, drive_all, settled_after, term,
 };
 pub use storage::{AttachError, Attachment, EncodingSettings, POLICY, POLICY_WITHOUT_NAMENODE, open};

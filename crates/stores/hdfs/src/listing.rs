@@ -112,11 +112,19 @@ pub struct Losses {
     pub counts: LossCounts,
     /// The lengths of the other lists that the NameNode writes to the same file.
     pub others: OtherLists,
-    /// The numbers of the groups, and of blocks of replicated files, each with the addresses of the DataNodes
-    /// whose replicas are known to be corrupt.
-    pub groups: BTreeMap<i64, BTreeSet<String>>,
+    /// The entries by the numbers of groups, and of blocks of replicated files.
+    pub groups: BTreeMap<i64, Shortage>,
     /// The paths of files with blocks that have no intact replica, or too few.
     pub(crate) files: BTreeSet<String>,
+}
+
+/// The entry of a group or block in the NameNode's lists of blocks that lack redundancy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shortage {
+    /// The number of live replicas; `None` if the lists only tell that HDFS is reconstructing the block.
+    pub live: Option<u32>,
+    /// The addresses of the DataNodes whose replicas are known to be corrupt.
+    pub corrupt: BTreeSet<String>,
 }
 
 /// The lengths of the NameNode's lists of blocks that lack redundancy.
@@ -174,7 +182,7 @@ pub enum Edit {
     },
     /// A file was closed, appended to or truncated.
     Modified(String),
-    /// The modification time or the replication of a file was set, or the modification time of a folder.
+    /// The modification time, the owner or an attribute of a file or folder was set, or the replication of a file.
     Touched(String),
     /// A file or folder was deleted.
     Removed(String),
@@ -354,6 +362,19 @@ impl ExistingInodes {
     }
 }
 
+impl Losses {
+    fn take_shortage(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
+        let group = number(words)?;
+        let live = match words.next()? {
+            "-" => None,
+            live => Some(live.parse().ok()?),
+        };
+        let corrupt = words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned).collect();
+        self.groups.insert(group, Shortage { live, corrupt });
+        Some(())
+    }
+}
+
 impl SeenFiles {
     /// Takes out the files so far. The last file and its folder remain, because the next group may belong to the
     /// same file, and the next file to the same folder.
@@ -461,10 +482,7 @@ impl Listing {
                     [number(&mut words)?, number(&mut words)?, number(&mut words)?];
                 self.losses.others = OtherLists { postponed, reconstructed, deleted };
             }
-            "q" => {
-                let corrupt = self.losses.groups.entry(number(&mut words)?).or_default();
-                corrupt.extend(words.next().into_iter().flat_map(|all| all.split(',')).map(str::to_owned));
-            }
+            "q" => self.losses.take_shortage(&mut words)?,
             "lost" => drop(self.losses.files.insert(path(&mut words)?)),
             "h" => self.terms.checksums = words.next()?.parse().ok(),
             "D" => self.take_raid_folder(&mut words)?,
@@ -660,9 +678,9 @@ mod tests {
             "y 16393 snapshot",
             "l 3 1 0 2",
             "o 4 5 6",
-            "q -9223372036854775792",
+            "q -9223372036854775792 -",
             "lost %2Fa+b%2Ff",
-            "q -9223372036854775776 10.0.0.1:9866,10.0.0.2:9866",
+            "q -9223372036854775776 4 10.0.0.1:9866,10.0.0.2:9866",
             "g 16390 0 -9223372036854775792 1001 1500 RS-6-3-1024k old 0:0,6:1",
             "g 16391 0 -9223372036854775776 1002 7 HHXOR-6-3-1024k new -",
             "p 16392 %2Fa+b%2F.snapshot%2Fs1%2Ff",
@@ -698,8 +716,9 @@ mod tests {
         assert_eq!(listing.losses.files, BTreeSet::from(["/a b/f".to_owned()]));
         let others = OtherLists { postponed: 4, reconstructed: 5, deleted: 6 };
         assert_eq!(listing.losses.others, others);
-        let corrupt: Vec<usize> = listing.losses.groups.values().map(BTreeSet::len).collect();
-        assert_eq!(corrupt, [0, 2]);
+        let shortages = listing.losses.groups.values();
+        let shortages: Vec<_> = shortages.map(|it| (it.live, it.corrupt.len())).collect();
+        assert_eq!(shortages, [(None, 0), (Some(4), 2)]);
         assert_eq!([0, 1].map(|group| listing.groups[group].has_corrupt), [false, true]);
         assert_eq!(listing.groups[0].file.to_string(), "16390");
         assert_eq!((listing.groups[0].phase, listing.groups[1].phase), (Phase::Old, Phase::Open));
@@ -814,6 +833,9 @@ mod tests {
             "o 1 2",
             "h",
             "q",
+            "q -16",
+            "q -16 10.0.0.1:9866",
+            "q -16 4 10.0.0.1:9866 more",
             "lost",
         ] {
             assert_eq!(listing.take(line), Err(BadLine(line.to_owned())), "{line}");

@@ -23,11 +23,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::blocks::ChecksumFormat;
 use crate::listing::{
     Attribute, BadLine, Edits, ExistingInodes, FileRef, Listing, LossCounts, OtherLists, Progress, Range,
-    encoded,
+    Shortage, encoded,
 };
 
 const CLASS: &str = "mend.hdfs.namenode.Reporter";
-const GREETING: &str = "0 ready 8";
+const GREETING: &str = "0 ready 9";
 /// Timeout for the JVM's greeting, generous enough for a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -308,14 +308,13 @@ impl NameNode {
         Ok(self.ask("others", SILENCE_LIMIT).await?.losses.others)
     }
 
-    /// Queries which groups and which blocks of replicated files lack redundancy, by the NameNode's own
-    /// lists, and the addresses of the DataNodes whose replicas are known to be corrupt. The cost is
-    /// proportional to the [length](LossCounts::total) of the lists, and to that of the
+    /// Queries which groups and which blocks of replicated files lack redundancy, by the NameNode's own lists.
+    /// The cost is proportional to the [length](LossCounts::total) of the lists, and to that of the
     /// [others](Self::other_lists).
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn losses(&self) -> Result<BTreeMap<i64, BTreeSet<String>>, AskError> {
+    pub async fn losses(&self) -> Result<BTreeMap<i64, Shortage>, AskError> {
         Ok(self.ask("losses", SILENCE_LIMIT).await?.outside_safe_mode()?.losses.groups)
     }
 
@@ -672,7 +671,7 @@ mod tests {
     #[tokio::test]
     async fn answers_in_any_order_reach_their_queries() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 8'; read a; read b
+        let script = "echo '0 ready 9'; read a; read b
             echo \"${b%% *} n 0 second a:1\"; echo \"${a%% *} n 0 first a:1\"; echo \"${b%% *} done\"; echo \"${a%% *} done\"; read c";
         let namenode = namenode(folder.path(), script);
         let file = FileRef { inode: 1, held_at: None };
@@ -685,8 +684,8 @@ mod tests {
     async fn a_jvm_that_exits_is_explained_and_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let script = "cd $(dirname $0); if [ -e ran ]; then
-                echo '0 ready 8'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
-            fi; touch ran; echo '0 ready 8'; read a; echo 'no such class' >&2";
+                echo '0 ready 9'; read a; echo \"${a%% *} safe\"; echo \"${a%% *} done\"; read b
+            fi; touch ran; echo '0 ready 9'; read a; echo 'no such class' >&2";
         let namenode = namenode(folder.path(), script);
         let ended = namenode.nodes().await.unwrap_err().to_string();
         assert!(ended.contains("no such class") && ended.contains("classpath"), "{ended}");
@@ -700,7 +699,7 @@ mod tests {
     #[tokio::test]
     async fn a_jvm_that_does_not_answer_in_time_is_killed_while_others_wait_for_it() {
         let folder = tempfile::tempdir().unwrap();
-        let namenode = namenode(folder.path(), "echo '0 ready 8'; while read a; do :; done");
+        let namenode = namenode(folder.path(), "echo '0 ready 9'; while read a; do :; done");
         let both = async {
             tokio::join!(namenode.volumes(), namenode.change("replicate", Duration::from_millis(300)))
         };
@@ -715,7 +714,7 @@ mod tests {
     #[tokio::test]
     async fn names_with_line_breaks_are_no_questions() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 8'; while read number line; do
+        let script = "echo '0 ready 9'; while read number line; do
                 echo \"$line\" >>asked; echo \"$number done\"
             done";
         let namenode = namenode(folder.path(), &format!("cd $(dirname $0); {script}"));
@@ -737,7 +736,7 @@ mod tests {
     #[tokio::test]
     async fn events_of_the_longest_paths_are_read() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo '0 ready 8'; read a; path=%2F$(printf '%08000d' 0 | sed 's/0/%E6%97%A5/g')
+        let script = "echo '0 ready 9'; read a; path=%2F$(printf '%08000d' 0 | sed 's/0/%E6%97%A5/g')
             echo \"${a%% *} r $path $path\"; echo \"${a%% *} e 2\"; echo \"${a%% *} done\"; read b";
         let edits = namenode(folder.path(), script).edits(1).await.unwrap();
         let path = format!("/{}", "\u{65e5}".repeat(8000));
@@ -749,7 +748,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let refused = namenode(
             folder.path(),
-            "echo '0 ready 8'; read a; echo \"${a%% *} failed no permission\"; read b",
+            "echo '0 ready 9'; read a; echo \"${a%% *} failed no permission\"; read b",
         );
         let error = refused.nodes().await.unwrap_err().to_string();
         assert!(error.contains("no permission"), "{error}");

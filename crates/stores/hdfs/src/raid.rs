@@ -4,6 +4,7 @@ pub(crate) mod backlog;
 pub(crate) mod by_helpers;
 pub(crate) mod changes;
 pub(crate) mod choosing;
+mod covered;
 mod drafts;
 pub(crate) mod driving;
 pub(crate) mod policy_file;
@@ -12,12 +13,13 @@ pub(crate) mod schedule;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::SplitAsciiWhitespace;
+use std::time::Duration;
 
 use attached::{Kind as _, KindError};
 use cluster::Cluster;
 use hdfs_raid::{
-    Block, File, Folder, Gaps, Marks, Node, NodeIndex, Notes, Omission, Owner, Policies, Renaming, Storing,
-    is_within, parity_files, parity_path,
+    Block, File, Folder, Gaps, Marks, Node, NodeIndex, Notes, Omission, Owner, Policies, Renaming, Scope,
+    Storing, is_within, parity_files, parity_path,
 };
 
 use crate::attach::Said;
@@ -31,6 +33,7 @@ use crate::{
 pub use by_helpers::HelperParity;
 pub use changes::RaidFile;
 use choosing::check_followed;
+pub use covered::Covered;
 pub use driving::{Deeds, Driver, Errand, Outcome, Pace, ParityMaker, Pending, Unpaced, drive_all, term};
 
 /// The most files or inodes in one query.
@@ -44,10 +47,23 @@ pub fn check_codecs(cluster: &Cluster, policies: &Policies) -> Result<(), KindEr
     check_followed(policies, &codecs(config(cluster)?.raid)?).map_err(KindError::new)
 }
 
+/// Returns how long the replicas of a file must have stayed the same before they are moved, according to `[store.raid]` of
+/// `mend.toml`.
+///
+/// # Errors
+/// [`KindError`].
+pub fn settled_after(cluster: &Cluster) -> Result<Duration, KindError> {
+    Ok(config(cluster)?.raid.unwrap_or_default().settled_after)
+}
+
 /// The NameNode of a cluster that is attached to HDFS. Only HDFS's superuser sees all files and folders.
 /// Clones share the JVM.
 #[derive(Clone, Debug)]
-pub struct RaidNameNode(NameNode);
+pub struct RaidNameNode {
+    namenode: NameNode,
+    /// The folders whose files the coordinator repairs; `None` if all files of the listings are in them.
+    repaired: Option<Vec<String>>,
+}
 
 impl RaidNameNode {
     /// Creates a handle. The JVM is started on the first query.
@@ -61,12 +77,13 @@ impl RaidNameNode {
             return Err(KindError::new("the cluster is not attached to an HDFS with a NameNode to query")
                 .help("attach to HDFS first: mend attach hdfs, see docs/guides/hdfs.md"));
         };
-        Ok(Self::new(settings(namenode)))
+        let repaired = Some(namenode.paths.clone());
+        Ok(Self { repaired, ..Self::new(settings(namenode)) })
     }
 
     /// Creates a handle with a JVM of its own.
     pub(crate) fn new(settings: NameNodeSettings) -> Self {
-        Self(NameNode::new(settings))
+        Self { namenode: NameNode::new(settings), repaired: None }
     }
 
     /// Lists a folder or file with its parity, parity that is being made, all DataNodes, and all folders with
@@ -115,10 +132,10 @@ impl RaidNameNode {
     ///
     /// # Errors
     /// [`KindError`].
-    pub(crate) async fn missing(&self, paths: &[String]) -> Result<Vec<String>, KindError> {
+    pub async fn missing(&self, paths: &[String]) -> Result<Vec<String>, KindError> {
         let mut missing = Vec::new();
         for paths in paths.chunks(AT_ONCE) {
-            missing.extend(self.0.missing(paths).await.map_err(unreachable)?);
+            missing.extend(self.namenode.missing(paths).await.map_err(unreachable)?);
         }
         Ok(missing)
     }
@@ -133,8 +150,10 @@ impl RaidNameNode {
         folder: &str,
         policies: &Policies,
     ) -> Result<hdfs_raid::Listing, KindError> {
-        let begun = self.0.position().await;
+        let begun = self.namenode.position().await;
         let mut listing = self.partial_listing(folder, policies).await?;
+        // An examination reports a file outside of these folders with advice of its own.
+        listing.repaired = None;
         let events = match begun {
             Ok(begun) => self.events_since(begun.next).await,
             Err(why) => Err(why.to_string()),
@@ -157,12 +176,13 @@ impl RaidNameNode {
             return Err(KindError::new(format!("`{folder}` is not an absolute path")).help("begin it with /"));
         }
         let folders = with_parity(folder, policies);
-        let listing = self.0.files(&folders, heard).await.map_err(unreachable)?;
+        let listing = self.namenode.files(&folders, heard).await.map_err(unreachable)?;
         if listing.missing.contains(&folders[0]) {
             return Err(KindError::new(format!("HDFS has no file or folder {folder}")));
         }
         let root = folders.into_iter().next().expect("the first is the requested one");
-        let raid = hdfs_raid::Listing { root, ..listing.into_raid() };
+        let repaired = self.repaired.clone();
+        let raid = hdfs_raid::Listing { root, repaired, ..listing.into_raid() };
         let mut paths = raid.folders.iter().map(|it| &it.path).chain(raid.files.iter().map(|it| &it.path));
         if paths.any(|path| *path == raid.root) {
             return Ok(raid);
@@ -175,10 +195,10 @@ impl RaidNameNode {
     /// Reads the edit log from a transaction up to its present end.
     async fn events_since(&self, mut next: u64) -> Result<Vec<Edit>, String> {
         let text = |error: AskError| error.to_string();
-        let end = self.0.position().await.map_err(text)?.next;
+        let end = self.namenode.position().await.map_err(text)?.next;
         let mut events = Vec::new();
         while next < end {
-            let edits = self.0.edits(next).await.map_err(text)?;
+            let edits = self.namenode.edits(next).await.map_err(text)?;
             if let Some(first) = edits.gap {
                 return Err(format!("the edit log begins at transaction {first}, after {next}"));
             }
@@ -202,7 +222,7 @@ impl RaidNameNode {
     ) -> Result<(), KindError> {
         let paths: Vec<String> = parity_files(listing, policies).map(|file| file.path.clone()).collect();
         for paths in paths.chunks(AT_ONCE) {
-            let (attributes, refused) = self.0.attributes(paths).await.map_err(unreachable)?;
+            let (attributes, refused) = self.namenode.attributes(paths).await.map_err(unreachable)?;
             listing.gaps.omitted.extend(refused);
             for Attribute { path, name, value } in attributes {
                 if let Err(unknown) = listing.notes.take(&path, &name, &value) {
@@ -230,10 +250,35 @@ impl RaidNameNode {
         marks_of(attributes).map_err(KindError::new)
     }
 
+    /// Returns the parity of the folder above a file, if it protects blocks of the file. Parity without a record of its
+    /// blocks may protect them.
+    ///
+    /// # Errors
+    /// [`KindError`].
+    pub async fn parity_of_folder(&self, file: &File, policies: &Policies) -> Result<Vec<String>, KindError> {
+        let codecs = policies.codecs().iter();
+        let codecs = codecs.filter(|codec| codec.scope == Scope::Folder && file.folder() != "/");
+        let paths: Vec<String> = codecs.map(|codec| parity_path(&codec.parity_root, file.folder())).collect();
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let listing =
+            self.namenode.files(&paths, &|_| {}).await.and_then(Listing::complete).map_err(unreachable)?;
+        // A folder of other parity may be there.
+        let found = listing.into_raid().files.into_iter().map(|file| file.path);
+        let found: Vec<String> = found.filter(|path| paths.contains(path)).collect();
+        let marks = self.marks(&found).await?;
+        let protects = |path: &String| {
+            let record = marks.get(path).and_then(|marks| marks.members.as_ref());
+            record.is_none_or(|record| record.are_in(file))
+        };
+        Ok(found.into_iter().filter(protects).collect())
+    }
+
     async fn attributes(&self, paths: &[String]) -> Result<Vec<Attribute>, AskError> {
         let mut attributes = Vec::new();
         for paths in paths.chunks(AT_ONCE) {
-            let (found, refused) = self.0.attributes(paths).await?;
+            let (found, refused) = self.namenode.attributes(paths).await?;
             if let Some(Omission { path, why, .. }) = refused.into_iter().next() {
                 return Err(AskError::Refused { path, why });
             }
@@ -247,7 +292,7 @@ impl RaidNameNode {
         let inodes: Vec<u64> = inodes.into_iter().collect();
         let mut existing = ExistingInodes::default();
         for inodes in inodes.chunks(AT_ONCE) {
-            let ExistingInodes { present, in_snapshots } = self.0.existing(inodes).await?;
+            let ExistingInodes { present, in_snapshots } = self.namenode.existing(inodes).await?;
             existing.present.extend(present);
             existing.in_snapshots.extend(in_snapshots);
         }
@@ -320,7 +365,8 @@ fn with_parity(path: &str, policies: &Policies) -> Vec<String> {
 impl Listing {
     pub(crate) fn take_raid_folder(&mut self, words: &mut SplitAsciiWhitespace<'_>) -> Option<()> {
         let (path, modified_ms, inode) = (path(words)?, number(words)?, number(words)?);
-        self.raid.folders.push(Folder { inode, path, modified_ms });
+        let owner = owner(words.next()?, self.raid.folders.last().map(|before| &before.owner))?;
+        self.raid.folders.push(Folder { inode, path, modified_ms, owner });
         Some(())
     }
 
@@ -338,7 +384,7 @@ impl Listing {
             "closed" => false,
             _ => return None,
         };
-        let owner = owner(words.next()?, self.raid.files.last())?;
+        let owner = owner(words.next()?, self.raid.files.last().map(|before| &before.owner))?;
         let blocks = Vec::new();
         let file = File {
             inode,
@@ -423,14 +469,14 @@ impl Listing {
     }
 }
 
-/// Parses the owner of a file. Files with the owner of the one before share its name.
-fn owner(word: &str, before: Option<&File>) -> Option<Owner> {
+/// Parses the owner of a file or folder, which shares its name with the owner before if they are the same.
+fn owner(word: &str, before: Option<&Owner>) -> Option<Owner> {
     if word == "-" {
         return Some(Owner::Superuser);
     }
     let name = decoded(word.strip_prefix('=')?)?;
     let is_same = |owner: &&Owner| matches!(owner, Owner::User(known) if **known == *name);
-    let known = before.map(|file| &file.owner).filter(is_same).cloned();
+    let known = before.filter(is_same).cloned();
     Some(known.unwrap_or_else(|| Owner::User(name.as_str().into())))
 }
 
@@ -481,7 +527,8 @@ mod tests {
             "n 2 uuid-c 10.0.0.3:9866",
             "S %2Fkept",
             "O %2Fsecret+x refused Permission denied: user=a",
-            "D %2Fa+b 1700000000000 16389",
+            "D %2Fa+b 1700000000000 16389 =ada",
+            "D %2Fa+b%2Fc 1700000000000 16392 -",
             "F 16390 %2Fa+b%2Ff 1500 1024 3 1700000000001 replicated closed =ada+b",
             "B 1073741825 1001 1024 0,1",
             "B 1073741826 1002 476 -",
@@ -498,8 +545,14 @@ mod tests {
         };
         assert_eq!(raid.gaps.omitted, [omission]);
         assert_eq!(raid.corrupt, BTreeMap::from([(1_073_741_826, vec![NodeIndex(0), NodeIndex(2)])]));
-        let folder = Folder { inode: 16_389, path: "/a b".to_owned(), modified_ms: 1_700_000_000_000 };
-        assert_eq!(raid.folders, [folder]);
+        let folder = |inode, path: &str, owner| Folder {
+            inode,
+            path: path.to_owned(),
+            modified_ms: 1_700_000_000_000,
+            owner,
+        };
+        let theirs = folder(16_389, "/a b", Owner::User("ada".into()));
+        assert_eq!(raid.folders, [theirs, folder(16_392, "/a b/c", Owner::Superuser)]);
         let [file, striped] = &raid.files[..] else { panic!("two files") };
         assert_eq!((file.path.as_str(), file.bytes, file.replication), ("/a b/f", 1500, 3));
         let replicas: Vec<_> = file.blocks.iter().map(|block| block.replicas.clone()).collect();
@@ -569,6 +622,8 @@ mod tests {
             "F 1 %2Ff 5 4 3 0 replicated closed ada",
             "D %2Fa",
             "D %2Fa 7",
+            "D %2Fa 7 9",
+            "D %2Fa 7 9 ada",
             "S",
             "O %2Fa",
             "O %2Fa why",

@@ -15,18 +15,22 @@ pub struct ServerAddress {
     grpc_port: u16,
 }
 
+/// The address of a server as a master lists it. A malformed address costs Mend only this server: the others of the
+/// listing can be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedAddress(Result<ServerAddress, BadAddress>);
+
 /// The text is not an address of a server.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is not an address of a SeaweedFS server: write HOST:PORT, or HOST:PORT.GRPC_PORT")]
 pub struct BadAddress(pub String);
 
 impl ServerAddress {
     /// Parses an address and sets the given gRPC port; 0 means the default port, as in SeaweedFS's messages.
     pub(crate) fn listed(text: &str, grpc_port: u32) -> Result<Self, BadAddress> {
-        let address: Self = text.parse()?;
         match u16::try_from(grpc_port) {
-            Ok(0) => Ok(address),
-            Ok(grpc_port) => Ok(Self { grpc_port, ..address }),
+            Ok(0) => text.parse(),
+            Ok(grpc_port) => Self::parse(text, Some(grpc_port)).ok_or_else(|| BadAddress(text.to_owned())),
             Err(_) => Err(BadAddress(format!("{text}.{grpc_port}"))),
         }
     }
@@ -46,17 +50,41 @@ impl ServerAddress {
         &self.host
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Parses an address. Its gRPC port is `listed`, or else the one in the text, or else the default port, which HTTP
+    /// ports above 55535 do not have.
+    fn parse(text: &str, listed: Option<u16>) -> Option<Self> {
         let (host, ports) = text.rsplit_once(':')?;
-        let (port, grpc_port) = match ports.split_once('.') {
-            Some((port, grpc_port)) => (port.parse().ok()?, grpc_port.parse().ok()?),
-            None => {
-                let port: u16 = ports.parse().ok()?;
-                (port, port.checked_add(GRPC_OFFSET)?)
-            }
+        let (port, written) = match ports.split_once('.') {
+            Some((port, grpc_port)) => (port, Some(grpc_port.parse().ok()?)),
+            None => (ports, None),
+        };
+        let port: u16 = port.parse().ok()?;
+        let grpc_port = match listed.or(written) {
+            Some(grpc_port) => grpc_port,
+            None => port.checked_add(GRPC_OFFSET)?,
         };
         let fits = !host.is_empty() && !host.contains(['/', ' ', '@']) && port > 0 && grpc_port > 0;
         fits.then(|| Self { host: host.to_owned(), port, grpc_port })
+    }
+}
+
+impl ListedAddress {
+    /// Parses an address with the given gRPC port; 0 means the default port, as in SeaweedFS's messages.
+    pub(crate) fn of(text: &str, grpc_port: u32) -> Self {
+        Self(ServerAddress::listed(text, grpc_port))
+    }
+
+    /// Returns the parsed address.
+    ///
+    /// # Errors
+    /// [`BadAddress`] with the listed text.
+    pub fn parsed(&self) -> Result<&ServerAddress, &BadAddress> {
+        self.0.as_ref()
+    }
+
+    /// Returns host and port of HTTP, which operators use to name the server, or the listed text if it is malformed.
+    pub fn http(&self) -> String {
+        self.parsed().map_or_else(|bad| bad.0.clone(), ServerAddress::http)
     }
 }
 
@@ -64,7 +92,7 @@ impl FromStr for ServerAddress {
     type Err = BadAddress;
 
     fn from_str(text: &str) -> Result<Self, BadAddress> {
-        Self::parse(text).ok_or_else(|| BadAddress(text.to_owned()))
+        Self::parse(text, None).ok_or_else(|| BadAddress(text.to_owned()))
     }
 }
 
@@ -88,6 +116,11 @@ mod tests {
         assert_eq!(ServerAddress::listed("10.0.0.1:8080", 0), Ok(usual));
         let other = ServerAddress::listed("[::1]:8080", 7).expect("an address");
         assert_eq!(other.grpc(), "[::1]:7");
+        // This HTTP port has no default gRPC port.
+        let high = ServerAddress::listed("10.0.0.1:58231", 18099).expect("an address");
+        assert_eq!((high.http().as_str(), high.grpc().as_str()), ("10.0.0.1:58231", "10.0.0.1:18099"));
+        assert_eq!("10.0.0.1:58231.18099".parse(), Ok(high));
+        assert!(ServerAddress::listed("10.0.0.1:58231", 0).is_err());
         for text in
             ["", "host", "host:", "host:x", ":8080", "host:60000", "host:80.x", "host:0", "http://host:80"]
         {

@@ -89,11 +89,17 @@ async fn ask_servers(listing: &Listing, security: &Security) -> Vec<Found> {
     for (id, server) in &listing.servers {
         let of_server = listing.volumes.values().flatten().filter(|holding| holding.server == *id);
         let shards = of_server.map(|holding| holding.shards.len()).sum();
-        let status = async { VolumeServer::connect(&server.address, security).await?.status().await };
-        let status = status.await.map_err(|error: AskError| error.to_string());
+        let status = match server.address.parsed() {
+            Ok(address) => status_of(address, security).await.map_err(|error| error.to_string()),
+            Err(bad) => Err(bad.to_string()),
+        };
         found.push(Found { id: id.clone(), server: server.clone(), shards, status });
     }
     found
+}
+
+async fn status_of(address: &ServerAddress, security: &Security) -> Result<ServerStatus, AskError> {
+    VolumeServer::connect(address, security).await?.status().await
 }
 
 fn store(args: &AttachArgs) -> SeaweedfsConfig {
@@ -132,13 +138,13 @@ fn new_helpers(
     let mut ports: BTreeMap<String, u16> = BTreeMap::new();
     let mut helpers = Vec::new();
     for Found { id, server, status, .. } in found {
-        let Ok(status) = status else { continue };
-        let port = ports.entry(server.address.host().to_owned()).or_insert(base_port);
+        let (Ok(status), Ok(address)) = (status, server.address.parsed()) else { continue };
+        let port = ports.entry(address.host().to_owned()).or_insert(base_port);
         let name: Name = name("vs", &id.0)
             .ok_or_else(|| KindError::new(format!("cannot derive a helper name from `{id}`")))?;
-        let mut helper = HelperConfig::new(name, listen(&server.address, *port));
+        let mut helper = HelperConfig::new(name, listen(address, *port));
         if helper.listen.ip().is_unspecified() {
-            let host: Host = server.address.host().parse().map_err(KindError::new)?;
+            let host: Host = address.host().parse().map_err(KindError::new)?;
             helper.advertise = Some(host.at(*port));
         }
         *port = port.saturating_add(1);

@@ -36,7 +36,12 @@ impl Kind for Seaweedfs {
         Ok(helpers.filter_map(|(name, helper)| Some((helper.volume_server?, name.to_string()))).collect())
     }
 
-    fn storage(&self, cluster: &Cluster, records: SharedRecords) -> Result<Storage, KindError> {
+    fn storage(
+        &self,
+        cluster: &Cluster,
+        records: SharedRecords,
+        own_repair: OwnRepair,
+    ) -> Result<Storage, KindError> {
         let config = config(cluster)?;
         let masters: Result<Vec<ServerAddress>, _> =
             config.masters.iter().map(|master| master.parse()).collect();
@@ -52,6 +57,7 @@ impl Kind for Seaweedfs {
             helpers: self.servers(cluster)?,
             list_every: LIST_EVERY,
             abandoned: abandoned.map_err(KindError::new)?,
+            may_change: own_repair == OwnRepair::Auto,
         };
         crate::open(attachment, records).map_err(|error| KindError::new(error).unreachable())
     }

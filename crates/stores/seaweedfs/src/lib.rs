@@ -35,7 +35,7 @@ mod generated {
     }
 }
 
-pub use address::{BadAddress, ServerAddress};
+pub use address::{BadAddress, ListedAddress, ServerAddress};
 #[cfg(feature = "fuzzing")]
 pub use blocks::fuzzing;
 pub use blocks::{

@@ -41,18 +41,19 @@ pub struct LockHolder {
 /// The lock, held by this client. Dropping this value releases the lock.
 #[derive(Debug)]
 pub struct Lock {
-    state: Arc<State>,
+    expiry: Arc<Expiry>,
     lost: watch::Receiver<Option<AskError>>,
     stop: Option<oneshot::Sender<()>>,
     renewal: JoinHandle<()>,
 }
 
+/// The time at which the lease expires.
 #[derive(Debug)]
-struct State {
+struct Expiry {
     until: Mutex<Instant>,
 }
 
-impl State {
+impl Expiry {
     fn set(&self, until: Instant) {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
@@ -78,11 +79,11 @@ impl Lock {
             }
             until => until?,
         };
-        let state = Arc::new(State { until: Mutex::new(until) });
+        let expiry = Arc::new(Expiry { until: Mutex::new(until) });
         let (stop, stopped) = oneshot::channel();
         let (tell, lost) = watch::channel(None);
-        let renewal = tokio::spawn(keep(lease, Arc::clone(&state), stopped, tell));
-        Ok(Self { state, lost, stop: Some(stop), renewal })
+        let renewal = tokio::spawn(keep(lease, Arc::clone(&expiry), stopped, tell));
+        Ok(Self { expiry, lost, stop: Some(stop), renewal })
     }
 
     /// Checks that the lock is still held, with a margin of at least one second.
@@ -93,7 +94,7 @@ impl Lock {
         if let Some(error) = &*self.lost.borrow() {
             return Err(error.clone());
         }
-        if Instant::now() < self.state.get() {
+        if Instant::now() < self.expiry.get() {
             return Ok(());
         }
         Err(run_out())
@@ -101,7 +102,7 @@ impl Lock {
 
     /// Returns the time at which the lease expires unless it is renewed.
     pub fn held_until(&self) -> Instant {
-        self.state.get()
+        self.expiry.get()
     }
 
     /// Waits until the lock is lost, and returns the reason.
@@ -122,7 +123,7 @@ impl Lock {
 /// Renews the lease until `stopped`, then returns it to the master.
 async fn keep(
     mut lease: Lease,
-    state: Arc<State>,
+    expiry: Arc<Expiry>,
     mut stopped: oneshot::Receiver<()>,
     tell: watch::Sender<Option<AskError>>,
 ) {
@@ -131,10 +132,10 @@ async fn keep(
         if tokio::time::timeout(RENEW_EVERY, &mut stopped).await.is_ok() {
             return lease.release().await;
         }
-        match lease.renew_before(state.get()).await {
-            Ok(until) => state.set(until),
+        match lease.renew_before(expiry.get()).await {
+            Ok(until) => expiry.set(until),
             Err(error) => {
-                state.set(Instant::now());
+                expiry.set(Instant::now());
                 tell.send_replace(Some(error));
                 return lease.release().await; // The master may have renewed the lease despite the error.
             }

@@ -352,6 +352,10 @@ impl VolumeServer {
         file: SmallFile,
         stop: u64,
     ) -> Result<Option<Streaming<CopyFileResponse>>, AskError> {
+        // Servers answer a request for a file whose name is too long as if they could not read the file.
+        if !volume.can_have(file.extension()) {
+            return Ok(None);
+        }
         let request = CopyFileRequest {
             volume_id: volume.id(),
             ext: file.extension().to_owned(),
@@ -506,4 +510,21 @@ impl SmallFileReader {
 
 fn is_missing(error: &AskError) -> bool {
     matches!(error, AskError::Refused { why, .. } if why.contains("no such file") || why.contains("not found"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_is_not_asked_for_a_file_whose_name_is_too_long() {
+        let nobody = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
+        let address = "127.0.0.1:8080".parse().expect("an address");
+        let server = VolumeServer { address, client: VolumeServerClient::new(nobody) };
+        let volume = VolumeName::new(&"x".repeat(248), 5).expect("its shards have names");
+        assert!(matches!(server.small_file(&volume, SmallFile::Ecsum, 1 << 10).await, Ok(None)));
+        assert!(server.small_file(&volume, SmallFile::Vif, 1 << 10).await.is_err(), "nobody answers");
+    }
 }

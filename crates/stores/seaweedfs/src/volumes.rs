@@ -29,7 +29,7 @@ pub enum Change {
     ServerCame(ServerId),
     /// A server disconnected.
     ServerWent(ServerId),
-    /// A shard is listed at a new location.
+    /// A shard is listed at a new location, or with another length.
     ShardCame {
         /// The volume.
         volume: u32,
@@ -40,7 +40,7 @@ pub enum Change {
         /// The shard's new location.
         home: Home,
     },
-    /// A shard is no longer listed at a location.
+    /// A shard is no longer listed at a location, or not with this length.
     ShardWent {
         /// The volume.
         volume: u32,
@@ -152,26 +152,48 @@ impl Volumes {
     /// listing. Takes time for these volumes only: in a large cluster, each repair lists its volume several times.
     pub(crate) fn apply_part(&mut self, volumes: &BTreeSet<u32>, mut part: Listing) -> Vec<Change> {
         part.volumes.retain(|volume, _| volumes.contains(volume));
+        self.add_other_plain_volumes(volumes, &mut part);
         let of = |id: &u32| Some((*id, self.listed.volumes.remove(id)?));
         let before = Listing {
             volumes: volumes.iter().filter_map(of).collect(),
             servers: std::mem::take(&mut self.listed.servers),
+            ..Listing::default()
         };
         let changes = changes(&before, &part);
         self.take_homes(volumes, &part.volumes);
         self.listed.servers = part.servers;
+        self.listed.partial = part.partial;
         self.listed.volumes.extend(part.volumes);
         changes
     }
 
+    /// Adds the ordinary volumes that a partial listing leaves out, as they were listed before: a master filters these
+    /// volumes too.
+    fn add_other_plain_volumes(&self, volumes: &BTreeSet<u32>, part: &mut Listing) {
+        let (before, none) = (&self.listed, BTreeSet::new());
+        for (id, server) in &mut part.servers {
+            let others = before.servers.get(id).map_or(&none, |server| &server.plain_volumes);
+            server.set_other_plain_volumes(volumes, others);
+        }
+        let is_partial = |id: &&ServerId| before.partial.contains(*id) || !before.servers.contains_key(*id);
+        part.partial = part.servers.keys().filter(is_partial).cloned().collect();
+    }
+
     /// Replaces the parts of a listing that were listed again since it was requested: all servers, with the shards on
-    /// servers that have left, and these volumes.
+    /// servers that have left, and these volumes. Other ordinary volumes stay, because the later listings lack them.
     pub(crate) fn bring_up_to_date(&self, listing: &mut Listing, newer: &BTreeSet<u32>) {
         listing.volumes.retain(|volume, _| !newer.contains(volume));
         let listed =
             newer.iter().filter_map(|volume| Some((*volume, self.listed.volumes.get(volume)?.clone())));
         listing.volumes.extend(listed);
-        listing.servers.clone_from(&self.listed.servers);
+        let own = std::mem::replace(&mut listing.servers, self.listed.servers.clone());
+        for (id, server) in &mut listing.servers {
+            if let Some(own) = own.get(id) {
+                server.set_other_plain_volumes(newer, &own.plain_volumes);
+            }
+        }
+        let partial = self.listed.partial.iter().filter(|id| !own.contains_key(*id));
+        listing.partial = partial.cloned().collect();
         let servers = &listing.servers;
         listing
             .volumes
@@ -217,6 +239,11 @@ impl Volumes {
     /// Returns the connected servers.
     pub fn servers(&self) -> &BTreeMap<ServerId, Server> {
         &self.listed.servers
+    }
+
+    /// Returns the connected servers whose ordinary volumes are known in part.
+    pub(crate) fn partly_listed(&self) -> &BTreeSet<ServerId> {
+        &self.listed.partial
     }
 
     /// Returns all volumes in the order of their IDs.
@@ -276,6 +303,13 @@ impl Volumes {
             && self.servers().values().any(|server| server.plain_volumes.contains(&volume))
     }
 
+    /// Returns the volumes that are ordinary volumes as well; see [`is_both`](Self::is_both).
+    pub(crate) fn both(&self) -> BTreeSet<u32> {
+        let plain = self.servers().values().flat_map(|server| &server.plain_volumes);
+        let known: BTreeSet<u32> = plain.copied().filter(|id| self.volumes.contains_key(id)).collect();
+        known.into_iter().filter(|&id| self.is_both(id)).collect()
+    }
+
     /// Whether every shard of a volume is listed.
     pub(crate) fn is_whole(&self, volume: u32) -> bool {
         let standing = self.get(volume).map(Volume::standing);
@@ -317,6 +351,14 @@ impl Volumes {
         let current = volume.current().map(|(encoding, _)| encoding);
         let mut others = volume.generations.iter().filter(|(encoding, _)| Some(**encoding) != current);
         others.any(|(_, generation)| generation.all_homes().any(|home| home.server == *server))
+    }
+
+    /// Whether a server serves shards of the current encoding only, and has a disk without shards of the volume. It may
+    /// return metadata files that another encoding has left on that disk, instead of those beside its shards.
+    pub(crate) fn has_idle_disk(&self, volume: u32, server: &ServerId) -> bool {
+        let used = self.shards_by_disk(volume, server).len();
+        let disks = self.servers().get(server).map_or(0, |server| server.disks.len());
+        used > 0 && used < disks && !self.serves_another_encoding(volume, server)
     }
 
     /// Returns the volumes of which a server has shards of any encoding.
@@ -443,9 +485,10 @@ impl Volume {
         if self.generations.len() == 1 {
             return self.generations.first_key_value().map(|(&encoding, generation)| (encoding, generation));
         }
-        let (&encoding, counts) = self.generations.iter().find(|(_, generation)| generation.is_readable())?;
-        let mut rivals = self.generations.iter().filter(|&(&other, _)| other != encoding);
-        rivals.all(|(&other, rival)| !rival.may_be_readable(other, counts)).then_some((encoding, counts))
+        let found = self.generations.iter().find(|(_, generation)| generation.is_readable());
+        let current = found.map(|(&encoding, generation)| (encoding, generation))?;
+        let mut rivals = self.generations.iter().filter(|&(&other, _)| other != current.0);
+        rivals.all(|(&other, rival)| !rival.may_be_readable(other, current)).then_some(current)
     }
 }
 
@@ -488,11 +531,17 @@ impl Generation {
         }
     }
 
-    /// Whether this encoding may have enough shards to be read, including shards that are not listed at the
-    /// moment. While its ratio is unknown, any shard may suffice. SeaweedFS lists shards without a `.vif` under
-    /// encoding 0; their ratio stays unknown, so the ratio of `other` is assumed.
-    fn may_be_readable(&self, encoding: Encoding, other: &Self) -> bool {
-        let ratio = if encoding.is_known() { self.ratio } else { self.ratio.or(other.ratio) };
+    /// Whether this encoding may have enough shards to be read, like the one that is `readable`. Shards that
+    /// are not listed at the moment count. While the ratio is unknown, any shard may suffice. But the other
+    /// encoding's ratio is assumed for shards that are probably left over:
+    ///
+    /// - Encoding 0 stands for shards without a `.vif`, so their ratio stays unknown.
+    /// - A server may return with shards of an earlier encoding that was dropped. Otherwise, it would stop
+    ///   repairs of the volume until its `.vif` is read, or for ever. This does not apply to encodings that
+    ///   an earlier coordinator has recorded, because they may have been the current ones.
+    fn may_be_readable(&self, encoding: Encoding, (readable, counts): (Encoding, &Self)) -> bool {
+        let is_left_over = !encoding.is_known() || encoding < readable && !self.recalled;
+        let ratio = self.ratio.or(counts.ratio.filter(|_| is_left_over));
         self.homes.len() + self.former.len() >= needed(ratio) // No shard is in both.
     }
 
@@ -520,11 +569,11 @@ fn kept_of(volume: u32) -> RangeInclusive<(u32, Encoding)> {
 fn changes(old: &Listing, new: &Listing) -> Vec<Change> {
     let (before, after) = (shards(old), shards(new));
     let mut changes = server_changes(old, new);
-    for (key, bytes) in after.iter().filter(|(key, _)| !before.contains_key(*key)) {
+    for (key, bytes) in after.iter().filter(|(key, bytes)| before.get(*key) != Some(*bytes)) {
         let (volume, encoding, shard, home) = placed(key, *bytes);
         changes.push(Change::ShardCame { volume, encoding, shard, home });
     }
-    for (key, bytes) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
+    for (key, bytes) in before.iter().filter(|(key, bytes)| after.get(*key) != Some(*bytes)) {
         let (volume, encoding, shard, home) = placed(key, *bytes);
         let server_is_up = new.servers.contains_key(&home.server);
         changes.push(Change::ShardWent { volume, encoding, shard, home, server_is_up });

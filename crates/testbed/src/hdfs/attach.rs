@@ -60,8 +60,9 @@ fn name(address: &str) -> String {
     format!("dn-{}", address.replace(['.', ':'], "-"))
 }
 
-/// Gives each DataNode's plug-in its own port in `mend.toml`, because all DataNodes may share one address. If
-/// `asks_namenode` is false, also removes the section `[store.namenode]`.
+/// Gives each DataNode's plug-in its own port in `mend.toml`, because all DataNodes may share one address. Shortens the
+/// wait for replicas to settle, because heartbeats are frequent. If `asks_namenode` is false, also removes the section
+/// `[store.namenode]`.
 fn configure(cluster: &Cluster, path: &Path, asks_namenode: bool) {
     let mut text = fs::read_to_string(path).expect("its configuration");
     for node in cluster.nodes() {
@@ -70,6 +71,7 @@ fn configure(cluster: &Cluster, path: &Path, asks_namenode: bool) {
             format!("datanode = \"{}\"\nplugin_port = {}", node.address(), node.plugin_address().port());
         text = text.replace(&before, &after);
     }
+    text = text.replace("[store.raid]\n", "[store.raid]\nsettled_after = \"3s\"\n");
     if !asks_namenode {
         let from = text.find("[store.namenode]").expect("a table");
         let keys = text[from..].lines().skip(1).take_while(|line| line.contains('='));

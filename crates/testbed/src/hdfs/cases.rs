@@ -3,14 +3,11 @@
 use std::process::ExitCode;
 
 use super::install::Hadoop;
-use crate::{Case, inside_namespace, run_cases};
+use crate::{Cases, inside_namespace, run_cases};
 
 /// Installs Hadoop, boots a cluster in a network namespace of its own, and runs the tests. If the cluster
 /// does not boot, the run fails; `MEND_SKIP=hdfs` skips the tests.
-pub fn run_hdfs_cases<W: Send + 'static>(
-    boot: impl FnOnce(Hadoop) -> W,
-    cases: &'static [(&'static str, Case<W>)],
-) -> ExitCode {
+pub fn run_hdfs_cases<W: Send + 'static>(boot: impl FnOnce(Hadoop) -> W, cases: Cases<W>) -> ExitCode {
     let boot = || {
         let hadoop = Hadoop::install()?;
         inside_namespace()?;

@@ -13,6 +13,8 @@ use super::install::Hadoop;
 use super::launcher::Launcher;
 use crate::{Ground, OneAddress, Process, Seat, eventually};
 
+/// The line that a DataNode logs once Mend's plug-in listens and takes over the NameNode's commands.
+const PLUGIN_READY: &str = "Mend executes reconstruction commands";
 /// The heap of the cluster's own console.
 const CONSOLE_HEAP_MEGABYTES: u32 = 256;
 
@@ -125,13 +127,19 @@ impl Cluster {
 
     /// Starts a stopped DataNode.
     pub fn start(&mut self, at: usize) {
-        let process = self.launcher.start_data_node(at, &self.nodes[at], self.loads_plugin);
-        self.nodes[at].process = Some(process);
+        self.start_with(at, self.loads_plugin);
     }
 
     /// Starts a stopped DataNode without Mend's plug-in.
     pub fn start_without_plugin(&mut self, at: usize) {
-        self.nodes[at].process = Some(self.launcher.start_data_node(at, &self.nodes[at], false));
+        self.start_with(at, false);
+    }
+
+    fn start_with(&mut self, at: usize, loads_plugin: bool) {
+        let process = self.launcher.start_data_node(at, &self.nodes[at], loads_plugin);
+        let node = &mut self.nodes[at];
+        (node.process, node.loads_plugin) =
+            (Some(process), loads_plugin && self.launcher.options.plugin.is_some());
     }
 
     /// Whether DataNodes load Mend's plug-in when they start.
@@ -275,6 +283,23 @@ impl Cluster {
             self.check_daemons();
             let said = self.console.ask(&["dfsadmin", "-report", "-live"]);
             said.text.contains(&wanted).then_some(())
+        });
+    }
+
+    /// Waits until every running DataNode that loads Mend's plug-in has done so. A DataNode registers with the NameNode
+    /// a moment earlier, and until then refuses rebuilt blocks and leaves commands to HDFS. The plug-in's settings must
+    /// name a coordinator, which need not run.
+    ///
+    /// # Panics
+    /// On a timeout, or if a daemon has ended.
+    pub fn await_plugins(&mut self) {
+        eventually("the plug-ins of all DataNodes", || {
+            self.check_daemons();
+            let mut nodes = self.nodes.iter().enumerate();
+            let is_ready = |(at, node): (usize, &DataNode)| {
+                node.process.is_none() || !node.loads_plugin || self.log(at).contains(PLUGIN_READY)
+            };
+            nodes.all(is_ready).then_some(())
         });
     }
 

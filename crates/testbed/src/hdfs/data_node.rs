@@ -14,11 +14,13 @@ pub struct DataNode {
     port: u16,
     folders: Vec<PathBuf>,
     pub(super) process: Option<Process>,
+    /// Whether the process loads Mend's plug-in.
+    pub(super) loads_plugin: bool,
 }
 
 impl DataNode {
     pub(super) fn new(host: String, port: u16, folders: Vec<PathBuf>) -> Self {
-        Self { host, port, folders, process: None }
+        Self { host, port, folders, process: None, loads_plugin: false }
     }
 
     /// The address under which the NameNode lists the DataNode.

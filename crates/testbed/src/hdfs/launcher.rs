@@ -150,7 +150,9 @@ impl Launcher {
 
     /// Starts the HDFS command line at a seat. Each seat has one log.
     pub(super) fn start_console(&self, seat: Seat, heap_megabytes: u32) -> Console {
-        let settings: Vec<_> = self.settings().into_iter().chain(self.plugin_settings()).collect();
+        let mut settings: Vec<_> = self.settings().into_iter().chain(self.plugin_settings()).collect();
+        // Reads of lost blocks fail after three retries. By default, the pauses between these grow to 9 s.
+        settings.extend(define("dfs.client.retry.window.base", "100"));
         let command = self.jvm(seat, heap_megabytes, &self.jars(), "Console", &settings);
         let log = match seat {
             Seat::Head => "console.log".to_owned(),
@@ -168,6 +170,7 @@ impl Launcher {
             "dfs.heartbeat.interval=1",
             "dfs.namenode.heartbeat.recheck-interval=2000",
             "dfs.namenode.redundancy.interval.seconds=1s",
+            "dfs.namenode.decommission.interval=1s",
             // Some codes need all nodes, so a busy node must remain a candidate for a block.
             "dfs.namenode.redundancy.considerLoad=false",
             "dfs.permissions.enabled=false",

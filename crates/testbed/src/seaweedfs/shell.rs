@@ -17,7 +17,7 @@ pub struct Shell {
 }
 
 /// The time limit for acquiring the cluster's lock.
-const LOCK_LIMIT: Duration = Duration::from_secs(30);
+const LOCK_LIMIT: Duration = Duration::from_secs(180);
 
 impl Shell {
     /// Starts a shell and waits until it has acquired the cluster's lock, so that the next command starts

@@ -49,6 +49,7 @@ impl FilesPicture {
             | StoreChange::FileBacklog(_)
             | StoreChange::Needed(_)
             | StoreChange::Maintained(_)
+            | StoreChange::LateStripes(_)
             | StoreChange::Unlisted(_)
             | StoreChange::Spoiled { .. } => {}
         }

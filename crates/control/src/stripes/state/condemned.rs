@@ -105,6 +105,12 @@ impl Condemned {
         block.holders().any(|holder| self.problem(&block.id, holder.node).is_some())
     }
 
+    /// Whether there are recorded copies of a block, and all of them are condemned.
+    pub(in crate::stripes) fn has_all(&self, block: &BlockRecord) -> bool {
+        let mut holders = block.holders().peekable();
+        holders.peek().is_some() && holders.all(|holder| self.problem(&block.id, holder.node).is_some())
+    }
+
     /// Returns the problem of a block on a node, if it is condemned there.
     pub(crate) fn problem(&self, block: &BlockId, node: NodeId) -> Option<BlockProblem> {
         let condemned = !self.blocks.is_empty() && self.blocks.contains_key(&(block.clone(), node));

@@ -9,8 +9,8 @@
 //!
 //! In a store that others change, a plug-in may describe a stripe that the storage has also listed. The
 //! description takes precedence for a short time, for reads and for repairs that plug-ins request. Other
-//! repairs take the stripe as the storage lists it. Description and listing have the same name, so there is
-//! only one repair of the stripe at a time.
+//! repairs take the stripe as the storage lists it, and until they have ended, so do the reads of plug-ins.
+//! Description and listing have the same name, so there is only one repair of the stripe at a time.
 //!
 //! **Invariant:** a description never makes a copy good that was found to have wrong bytes. Plug-ins know
 //! neither the results of reads nor those of parity checks.
@@ -33,6 +33,8 @@ pub(crate) struct DescribedStripes {
     /// The time at which each stripe is dropped. For a stripe that is in use then, the time is extended.
     pub(in crate::stripes) until: BTreeMap<StripeId, Duration>,
     pub(in crate::stripes) bytes: DescribedBytes,
+    /// The described stripes that plug-ins read as the storage lists them, each with the time until which they may.
+    pub(in crate::stripes) as_listed: BTreeMap<StripeId, Duration>,
 }
 
 impl DescribedStripes {
@@ -78,6 +80,21 @@ impl DescribedStripes {
 
     pub(crate) fn get(&self, stripe: &StripeId) -> Option<&StripeRecord> {
         self.stripes.get(stripe)
+    }
+
+    /// Whether plug-ins may read a stripe, because one has described it.
+    pub(crate) fn may_be_read(&self, stripe: &StripeId) -> bool {
+        self.stripes.contains_key(stripe) || self.is_read_as_listed(stripe)
+    }
+
+    /// Whether plug-ins read a described stripe as the storage lists it.
+    pub(crate) fn is_read_as_listed(&self, stripe: &StripeId) -> bool {
+        !self.stripes.contains_key(stripe) && self.as_listed.contains_key(stripe)
+    }
+
+    /// Returns the number of stripes that plug-ins may read.
+    pub(in crate::stripes) fn readable(&self) -> usize {
+        self.stripes.len() + self.as_listed.len()
     }
 
     /// Returns the names of all described stripes.

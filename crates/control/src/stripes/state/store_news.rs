@@ -20,7 +20,9 @@ pub(crate) struct StoreNews {
     pub(crate) needed: BTreeMap<NodeId, OtherData>,
     /// The nodes that the store's operators have put into maintenance.
     pub(crate) maintained: BTreeSet<NodeId>,
-    /// The files on which the store works; `None` if it works on none by itself.
+    /// Whether stripes that were there before the first listing are still to be listed.
+    pub(crate) has_late_stripes: bool,
+    /// The files on which the store works; `None` if it never works on files unasked.
     pub(crate) file_backlog: Option<FileBacklog>,
     pub(in crate::stripes) unlisted: Option<String>,
     pub(in crate::stripes) remarks: Vec<String>,

@@ -52,7 +52,7 @@ impl Unadopted {
         self.0.remove(block);
     }
 
-    /// Drops the copies on a helper that has registered anew, disconnected or left.
+    /// Drops the copies on a helper that has registered again, disconnected or left.
     pub(crate) fn forget_node(&mut self, node: NodeId) {
         self.0.retain(|_, nodes| {
             nodes.remove(&node);

@@ -208,6 +208,7 @@ impl Told {
             | StoreChange::FileBacklog(_)
             | StoreChange::Needed(_)
             | StoreChange::Maintained(_)
+            | StoreChange::LateStripes(_)
             | StoreChange::Unlisted(_)
             | StoreChange::Spoiled { .. } => {
                 unreachable!("`dir` says nothing of the kind")

@@ -110,8 +110,8 @@ impl DirCatalog {
     /// Allocates the stripe at `position` of a put, with blocks of this size. Block `i` is placed on
     /// `nodes[i]`.
     ///
-    /// A repeated call for the same position returns the same stripe with its blocks moved to `nodes`. A
-    /// block that moves must be published again; a block that stays keeps its state.
+    /// A repeated call for the same position returns the same stripe with its blocks moved to `nodes`. All blocks must
+    /// be published again, because the client may store other bytes this time.
     ///
     /// # Errors
     /// [`PutError`] if the put, the position, the number of nodes or the size is wrong.
@@ -268,9 +268,7 @@ fn move_stripe(
     }
     let mut new = old;
     for (block, &node) in new.blocks.iter_mut().zip(nodes) {
-        if block.node != Some(node) {
-            (block.state, block.digest) = (BlockState::NotStored, None);
-        }
+        (block.state, block.digest) = (BlockState::NotStored, None);
         move_block(change, block, node)?;
     }
     store(change, key, new.clone(), true)?;

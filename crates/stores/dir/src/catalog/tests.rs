@@ -273,9 +273,9 @@ fn repeated_allocation_moves_the_blocks_of_a_stripe() {
     let again = test.allocate(put, 0, [0, 3, 2]);
     assert_eq!(again.id, first.id);
     assert_eq!(again.blocks[1].node, Some(test.nodes[3]));
-    let digests: Vec<Option<Digest>> = again.blocks.iter().map(|block| block.digest).collect();
-    assert_eq!(digests, [digest(1000), None, digest(1002)]);
+    assert!(again.blocks.iter().all(|block| (block.state, block.digest) == (BlockState::NotStored, None)));
     assert_eq!((test.discards(1), test.blocks_of(1)), (vec!["1.1".to_owned()], vec![]));
+    assert_eq!((test.discards(0), test.discards(2)), (vec![], vec![]), "the new bytes replace these");
     assert!(matches!(test.catalog.commit_put(put), Err(PutError::Unpublished { .. })));
 
     // The block moved back to its first node, so that node must no longer remove it.
@@ -292,6 +292,27 @@ fn repeated_allocation_moves_the_blocks_of_a_stripe() {
         .allocate_stripe(put, 0, BlockSize::whole(64), &test.nodes[..3])
         .expect_err("another size");
     assert!(error.to_string().contains("has blocks of 100 bytes, not 64 bytes"), "{error}");
+}
+
+/// The second client stores other bytes and fails halfway.
+#[test]
+fn a_stripe_that_is_stored_again_keeps_no_block_of_the_first_time() {
+    let mut test = CatalogTest::new();
+    let put = test.begin("f", 1);
+    let first = test.allocate(put, 0, [0, 1, 2]);
+    test.publish(&first);
+    let again = test.allocate(put, 0, [0, 1, 2]);
+    let publish = |test: &mut CatalogTest, index: u16| {
+        let (index, node) = (BlockIndex(index), test.nodes[usize::from(index)]);
+        test.catalog.publish(&again.id, index, node, digest(2000)).expect("published");
+    };
+    publish(&mut test, 0);
+    let mut test = test.restart();
+    assert!(matches!(test.catalog.commit_put(put), Err(PutError::Unpublished { .. })));
+    (1..3).for_each(|index| publish(&mut test, index));
+    test.catalog.commit_put(put).expect("complete");
+    let stripe = test.catalog.stripe(&again.id).expect("readable");
+    assert!(stripe.blocks.iter().all(|block| block.digest == digest(2000)));
 }
 
 #[test]

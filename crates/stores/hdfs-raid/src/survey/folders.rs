@@ -65,7 +65,8 @@ impl<'a> Folders<'a> {
             let is_root = |codec: &&Codec| source_of(&codec.parity_root, &parity.path).is_some();
             let mut codecs = policies.codecs().iter().filter(|codec| codec.scope == Scope::Folder);
             let codec = codecs.find(is_root)?;
-            if paths.contains_key(parity_path(&codec.parity_root, &folder.path).as_str()) {
+            let own = parity_path(&codec.parity_root, &folder.path);
+            if paths.contains_key(own.as_str()) && listing.notes.foreign(folder.inode, &own).is_none() {
                 return None;
             }
             let parts = parts(self.files.get(folder.path.as_str())?.iter().copied());

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    Block, Codec, DataNodes, End, Exclusion, FactFinder, File, Fingerprint, Folder, Goal, Inspector, Listing,
-    Mark, Marks, Members, Next, Node, NodeIndex, Note, Notes, Owner, ParityState, Policies, RaidedStripe,
-    Scope, StaleParity, State, Storing, UnusableParity, Work, forecast, raided, survey,
+    Block, Codec, DataNodes, End, Exclusion, FactFinder, File, Fingerprint, Folder, Goal, Health, Inspector,
+    Listing, Mark, Marks, Members, Next, Node, NodeIndex, Note, Notes, Owner, ParityState, Policies,
+    RaidedStripe, Scope, StaleParity, State, Storing, UnusableParity, Work, forecast, raided, survey,
 };
 use proptest::prelude::*;
 
@@ -59,13 +59,16 @@ fn file(path: &str, inode: u64, lengths: &[u64], replication: u16) -> File {
     }
 }
 
+fn folder(inode: u64, path: &str) -> Folder {
+    Folder { inode, path: path.to_owned(), modified_ms: 1000, owner: Owner::Superuser }
+}
+
 fn listing(files: Vec<File>) -> Listing {
     let node = |at| Node { address: format!("10.0.0.{at}:9866"), rack: "/r".to_owned(), is_usable: true };
-    let folder = |(inode, path): (u64, &str)| Folder { inode, path: path.to_owned(), modified_ms: 1000 };
     Listing {
         nodes: (0..NODES).map(node).collect(),
         files,
-        folders: [(1, "/"), (FOLDER, "/d")].map(folder).to_vec(),
+        folders: [(1, "/"), (FOLDER, "/d")].map(|(inode, path)| folder(inode, path)).to_vec(),
         root: "/".to_owned(),
         ..Listing::default()
     }
@@ -93,7 +96,8 @@ fn encoded(files: Vec<File>) -> Listing {
         block.replicas = vec![NodeIndex(at % 8)];
     }
     let (source, of_parity) = (Fingerprint::of(&blocks), Fingerprint::of(&parity.blocks));
-    let note = Note { inode: FOLDER, replication: 3, source, parity: of_parity };
+    let code = Some(Fingerprint::of_code(&codec().code));
+    let note = Note { inode: FOLDER, replication: 3, source, parity: of_parity, code };
     let members = Some(Members::of(&blocks));
     let marks =
         BTreeMap::from([("/p/d".to_owned(), Marks { note: Some(note), members, ..Marks::default() })]);
@@ -229,6 +233,25 @@ fn parity_of_a_folder_needs_its_own_note_and_record() {
     assert_eq!(why, of(StaleParity::OtherBlocks));
     let why = stale(|listing| drop(listing.folders.pop()));
     assert_eq!(why, Some(UnusableParity::NoSource("/d".to_owned())));
+    // The folder was encoded before the code of the codec was changed. A note of version 1 does not name the code.
+    let noted = |listing: &mut Listing, code: Option<Fingerprint>| {
+        let marks = listing.notes.marks.get_mut("/p/d").expect("marks");
+        marks.note = marks.note.map(|note| Note { code, ..note });
+    };
+    let mut old = encoded(sources(1));
+    let former = Codec::hdfs_raid()[0].code.clone();
+    noted(&mut old, Some(Fingerprint::of_code(&former)));
+    assert_eq!(protected(&old), (vec![], of(StaleParity::OtherCode)));
+    assert_eq!(unit(&old, "/d").state, State::Stale(StaleParity::OtherCode));
+    noted(&mut old, None);
+    assert_eq!(protected(&old).0.len(), 2);
+    assert_eq!(unit(&old, "/d").protection.expect("parity").state, ParityState::Unproven);
+    let steps = steps(&old, "/d", ENCODED);
+    assert_eq!(steps[0], "read the parity back and check it against the data (1 file)", "{steps:#?}");
+    assert!(
+        steps[1].starts_with("set user.mend.source and trusted.mend.source of /p/d to `2 "),
+        "{steps:#?}"
+    );
     // Without a record, the note still names the blocks in the order of the listing.
     let mut listing = encoded(sources(1));
     listing.notes.marks.get_mut("/p/d").expect("marks").members = None;
@@ -313,7 +336,7 @@ fn a_folder_has_the_states_of_a_file() {
     lost.files[0].blocks[0].replicas.clear();
     assert!(matches!(unit(&lost, "/d").state, State::Damaged(damage) if damage.repairable == 1));
     // A subfolder does not take the protection away.
-    lost.folders.push(Folder { inode: 7, path: "/d/sub".to_owned(), modified_ms: 0 });
+    lost.folders.push(folder(7, "/d/sub"));
     assert!(matches!(unit(&lost, "/d").state, State::Damaged(_)));
 }
 
@@ -325,13 +348,14 @@ fn a_changed_folder_is_stale_and_its_lost_blocks_may_still_be_decodable() {
         listing.files.remove(0);
         lost.iter().for_each(|&at| listing.files[0].blocks[at].replicas.clear());
         let unit = unit(&listing, "/d");
-        (unit.state, unit.health.unprotected, unit.health.single)
+        let Health { unprotected, still_protected, single, .. } = unit.health;
+        (unit.state, [unprotected, still_protected, single])
     };
     let stale = State::Stale(StaleParity::Changed { gone: 1, new: 0 });
-    assert_eq!(state(&[]), (stale.clone(), 0, 3));
-    assert_eq!(state(&[0]), (stale, 0, 3), "one block is gone and one lost; the code tolerates two");
-    let (state, unprotected, _) = state(&[0, 1]);
-    assert_eq!((state.name(), unprotected), ("unreadable", 2));
+    assert_eq!(state(&[]), (stale.clone(), [0, 0, 3]));
+    assert_eq!(state(&[0]), (stale, [0, 1, 3]), "one block is gone and one lost; the code tolerates two");
+    let (state, [unprotected, still_protected, _]) = state(&[0, 1]);
+    assert_eq!((state.name(), unprotected, still_protected), ("unreadable", 2, 0));
 }
 
 /// Returns the encoded folder after it was renamed without its parity.
@@ -368,6 +392,25 @@ fn the_parity_of_a_renamed_folder_is_found() {
     assert_eq!(steps, ["let /p/d become /p/e", "wait until HDFS has created or removed replicas", "encoded"]);
 }
 
+/// Another folder was renamed, and its parity is at the path that now belongs to this one.
+#[test]
+fn a_renamed_folder_whose_parity_path_is_taken_gets_its_replicas() {
+    let mut listing = renamed_folder();
+    listing.files.push(file("/p/e", 91, &[BLOCK; 2], 1));
+    let mut marks = listing.notes.marks["/p/d"].clone();
+    marks.note.as_mut().expect("a note").inode = 77;
+    listing.notes.marks.insert("/p/e".to_owned(), marks);
+    listing.notes.living.insert(77);
+    let renamed = unit(&listing, "/e");
+    assert_eq!((renamed.stray(), &renamed.state), (Some("/p/d"), &State::Stale(StaleParity::Elsewhere)));
+    let steps = steps(&listing, "/e", ENCODED);
+    let end = End::Occupied { inode: 77 }.to_string();
+    assert_eq!(
+        steps,
+        ["set the replication of /e to 3", "wait until HDFS has created all replicas", end.as_str()]
+    );
+}
+
 const ENCODED: Goal = Goal::Encoded { replication: 1, parity_replication: 1 };
 
 /// Returns the steps towards a goal as text, without those that depend on the places of replicas.
@@ -389,7 +432,7 @@ fn the_calls_that_encode_a_folder() {
     begins(2, "encode stripe 1: parity block 0 on ");
     begins(3, &format!("record the blocks of the folder on {draft}/0-0"));
     begins(4, "read the parity back and check it against the data (4 files)");
-    begins(5, &format!("set user.mend.source and trusted.mend.source of {draft}/0-0 to `1 9 3 "));
+    begins(5, &format!("set user.mend.source and trusted.mend.source of {draft}/0-0 to `2 9 3 "));
     begins(6, &format!("append 3 files to {draft}/0-0"));
     begins(7, "set the modification time");
     begins(8, &format!("let {draft}/0-0 become /p/d"));
@@ -487,7 +530,7 @@ fn folders_that_cannot_be_encoded_have_a_reason() {
         }
     };
     let mut nested = listing(sources(3));
-    nested.folders.push(Folder { inode: 7, path: "/d/sub".to_owned(), modified_ms: 0 });
+    nested.folders.push(folder(7, "/d/sub"));
     assert_eq!(next(&nested), Exclusion::Subfolders("/d".to_owned()));
     let mut open = listing(sources(3));
     open.files[2].is_open = true;

@@ -6,8 +6,9 @@ mod protection;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hdfs_raid::{
-    Block, Damage, Exclusion, FactFinder, File, Fingerprint, Folder, Listing, Marks, Node, NodeIndex, Note,
-    Notes, Owner, Policies, Seat, StaleParity, State, Storing, Survey, Unit, survey,
+    Block, Damage, Direction, Exclusion, FactFinder, File, Fingerprint, Folder, Listing, Marks, Node,
+    NodeIndex, Note, Notes, Owner, Policies, Seat, StaleParity, State, Storing, Survey, Unit, candidate,
+    survey,
 };
 use proptest::prelude::*;
 
@@ -37,7 +38,7 @@ fn listing(files: Vec<File>) -> Listing {
         |at| Node { address: format!("10.0.0.{at}:9866"), rack: format!("/rack{}", at % 5), is_usable: true };
     let mut paths: BTreeSet<String> = files.iter().map(|file| file.folder().to_owned()).collect();
     paths.insert("/".to_owned());
-    let folder = |path| Folder { inode: 0, path, modified_ms: 1000 };
+    let folder = |path| Folder { inode: 0, path, modified_ms: 1000, owner: Owner::Superuser };
     Listing {
         nodes: (0..NODES).map(node).collect(),
         files,
@@ -119,12 +120,54 @@ fn the_state_of_an_encoded_file() {
     assert_eq!(state(vec![touched, parity]), State::Stale(stale));
 }
 
+/// Returns the unit of `/large/f` if the coordinator repairs the files of this folder only.
+fn unit_if_repaired(folder: &str, files: Vec<File>) -> Unit {
+    let repaired = Some(vec![folder.to_owned()]);
+    unit(&surveyed(&Listing { repaired, ..listing(files) }), "/large/f")
+}
+
+#[test]
+fn files_that_the_coordinator_does_not_repair_are_held() {
+    let new = || vec![file("/large/f", 23, 3, 0)];
+    let outside = unit_if_repaired("/other", new());
+    assert_eq!((&outside.state, &outside.held), (&State::ShouldEncode, &Some(Exclusion::Outside)));
+    assert_eq!(outside.target, outside.stored, "it is not encoded, so nothing is saved");
+    assert_eq!(unit_if_repaired("/large", new()).held, None);
+    let outside = unit_if_repaired("/large/other", encoded().into());
+    assert_eq!((&outside.state, &outside.held), (&State::Raided, &Some(Exclusion::Outside)));
+    assert_eq!(unit_if_repaired("/", encoded().into()).held, None);
+    let small = unit_if_repaired("/other", vec![file("/large/f", 1, 3, 0)]);
+    assert!(matches!(small.state, State::Excluded(_)) && small.held.is_none(), "{small:?}");
+}
+
+/// A candidate with a policy is encoded, or refused by commands. One without only gets its replicas.
+#[test]
+fn only_stale_parity_makes_a_file_outside_of_the_repaired_folders_a_candidate_without_a_policy() {
+    let policies = Policies::parse(POLICIES).expect("policies");
+    let [source, parity] = encoded();
+    let stale = vec![File { modified_ms: 2000, ..source }, parity];
+    let has_policy = |folder: &str, files: &[File]| {
+        let unit = unit_if_repaired(folder, files.to_vec());
+        let found = candidate(&unit, &policies, Direction::Encode).expect("a candidate");
+        assert_eq!(found.goal, policies.policies()[0].goal());
+        found.policy.is_some()
+    };
+    assert!(has_policy("/large", &stale) && !has_policy("/other", &stale));
+    let [mut source, parity] = encoded();
+    source.blocks[9].stamp += 1; // The parity is older than the block, but may be right.
+    assert!(has_policy("/other", &[source, parity]));
+    assert!(has_policy("/other", &encoded()) && has_policy("/other", &[file("/large/f", 23, 3, 0)]));
+    let undone = unit_if_repaired("/other", stale);
+    let undo = candidate(&undone, &policies, Direction::Undo).expect("a candidate");
+    assert!(undo.policy.is_some());
+}
+
 #[test]
 fn parity_with_a_note_about_other_blocks_is_stale() {
     let state = |inode: u64| {
         let [source, parity] = encoded();
         let [of_source, of_parity] = [&source, &parity].map(|file| Fingerprint::of(&file.blocks));
-        let note = Note { inode, replication: 3, source: of_source, parity: of_parity };
+        let note = Note { inode, replication: 3, source: of_source, parity: of_parity, code: None };
         let marks = Marks { note: Some(note), ..Marks::default() };
         let notes = Notes { marks: BTreeMap::from([(parity.path.clone(), marks)]), ..Notes::default() };
         unit(&surveyed(&Listing { notes, ..listing(vec![source, parity]) }), "/large/f").state

@@ -23,7 +23,8 @@ fn noted(listing: &Listing, note: Note, living: &[u64]) -> Survey {
 
 fn note(source: &File, parity: &File) -> Note {
     let [of_source, of_parity] = [source, parity].map(|file| Fingerprint::of(&file.blocks));
-    Note { inode: source.inode, replication: 2, source: of_source, parity: of_parity }
+    let code = Some(Fingerprint::of_code(&Codec::hdfs_raid()[0].code));
+    Note { inode: source.inode, replication: 2, source: of_source, parity: of_parity, code }
 }
 
 fn parity_state(survey: &Survey, path: &str) -> ParityState {
@@ -70,6 +71,33 @@ fn parity_of_another_user_is_checked_before_it_is_used() {
     let goal = Goal::Encoded { replication: 1, parity_replication: 1 };
     let next = Work::new(codec, 4, goal, 1).next(&facts, &DataNodes::of(&listing), NOW);
     assert!(matches!(next, Next::Act(Action::Prove { .. })), "{next}");
+}
+
+/// An operator has changed the code of a codec to another one with as many data and parity blocks.
+#[test]
+fn parity_by_another_code_is_made_again() {
+    let [codec, ..] = Codec::hdfs_raid();
+    let [source, parity] = encoded();
+    let own = note(&source, &parity);
+    let mut listing = listing(vec![source, parity]);
+    let mut next = |code: Option<Fingerprint>| {
+        let marks = Marks { note: Some(Note { code, ..own }), ..Marks::default() };
+        listing.notes.marks.insert(PARITY.to_owned(), marks);
+        let survey = surveyed(&listing);
+        let raided = hdfs_raid::raided(&listing, std::slice::from_ref(&codec)).sources.len();
+        let facts = FactFinder::new(&listing).facts(&codec, None, "/large/f", NOW);
+        let goal = Goal::Encoded { replication: 1, parity_replication: 1 };
+        let next = Work::new(codec.clone(), 4, goal, 1).next(&facts, &DataNodes::of(&listing), NOW);
+        (parity_state(&survey, PARITY), raided, next)
+    };
+    let (state, raided, step) = next(Some(Fingerprint::of_code(&"rs-14-10".parse().expect("a code"))));
+    assert_eq!((state, raided), (ParityState::Stale(StaleParity::OtherCode), 0));
+    assert_eq!(step.to_string(), "set the replication of /large/f to 2");
+    // A note of version 1 does not name the code. The parity is used, and proven once.
+    let (state, raided, step) = next(None);
+    assert_eq!((state, raided), (ParityState::Unproven, 1));
+    assert!(matches!(step, Next::Act(Action::Prove { .. })), "{step}");
+    assert_eq!(next(own.code).0, ParityState::Proven);
 }
 
 #[test]
@@ -142,6 +170,26 @@ fn parity_of_a_file_in_a_snapshot_is_told_apart() {
     let survey = surveyed(&Listing { notes, ..listing(vec![other, parity]) });
     assert_eq!(parity_state(&survey, PARITY), ParityState::SnapshotsOnly);
     assert_eq!(unit(&survey, "/large/f").state, State::Stale(StaleParity::Foreign { inode: 1 }));
+}
+
+/// Its own parity is found by the note, although other parity is at its path.
+#[test]
+fn parity_of_a_file_at_the_path_of_one_in_a_snapshot_is_found() {
+    const OWN: &str = "/raidrs/large/g";
+    let [source, parity] = encoded();
+    let renamed = File { inode: 2, ..source.clone() };
+    let own = File { path: OWN.to_owned(), ..parity.clone() };
+    let noted = |source: &File, parity: &File| Marks { note: Some(note(source, parity)), ..Marks::default() };
+    let marks = BTreeMap::from([
+        (PARITY.to_owned(), noted(&source, &parity)),
+        (OWN.to_owned(), noted(&renamed, &own)),
+    ]);
+    let (living, kept) = (BTreeSet::from([2]), BTreeSet::from([1]));
+    let notes = Notes { marks, living, kept, ..Notes::default() };
+    let survey = surveyed(&Listing { notes, ..listing(vec![renamed, parity, own]) });
+    let moved = unit(&survey, "/large/f");
+    assert_eq!((moved.state.clone(), moved.stray()), (State::Stale(StaleParity::Elsewhere), Some(OWN)));
+    assert_eq!([PARITY, OWN].map(|path| parity_state(&survey, path).name()), ["snapshots", "renamed-source"]);
 }
 
 /// A new file is at the former path of a renamed one, so the parity file is at the path of the one and belongs to the other.
@@ -239,6 +287,7 @@ fn drafts_and_parity_of_other_codecs() {
         inode: 9,
         path: "/tmp/raidrs/large/f/.mend-1-1000-1".to_owned(),
         modified_ms: 0,
+        owner: Owner::Superuser,
     });
     assert_eq!(without_note(&listing, "/raid/large/f"), "unused");
     assert_eq!(without_note(&listing, "/tmp/raidrs/large/f/.mend-1-1000-1/0-0"), "draft");

@@ -26,6 +26,8 @@ pub struct Hdfs {
     folders: BTreeSet<String>,
     /// Folders that have snapshots.
     pub snapshots: Vec<String>,
+    /// The inodes of files that exist only in snapshots.
+    pub kept: BTreeSet<u64>,
     dead: BTreeSet<usize>,
     /// Dead DataNodes whose replicas the NameNode still lists.
     silent: BTreeSet<usize>,
@@ -146,6 +148,7 @@ impl Hdfs {
             files: BTreeMap::new(),
             folders,
             snapshots: Vec::new(),
+            kept: BTreeSet::new(),
             dead: BTreeSet::new(),
             silent: BTreeSet::new(),
             leaving: BTreeSet::new(),
@@ -186,7 +189,8 @@ impl Hdfs {
         self.add_parity(path, true);
         let (source, parity) = (&self.files[path], &self.files[&format!("/p{path}")]);
         let (of_source, of_parity) = (source.fingerprint(), parity.fingerprint());
-        let note = Note { inode: source.inode, replication: 3, source: of_source, parity: of_parity };
+        let code = Some(Fingerprint::of_code(&"rs-5-3".parse().expect("a code")));
+        let note = Note { inode: source.inode, replication: 3, source: of_source, parity: of_parity, code };
         let proven = self.mark(&format!("/p{path}"), Mark::Proven(note));
         proven.expect("the parity exists");
     }
@@ -212,7 +216,8 @@ impl Hdfs {
             rack: "/r".to_owned(),
             is_usable: ![&self.dead, &self.silent, &self.leaving].iter().any(|nodes| nodes.contains(&at)),
         };
-        let folder = |path: &String| Folder { inode: 0, path: path.clone(), modified_ms: 0 };
+        let folder =
+            |path: &String| Folder { inode: 0, path: path.clone(), modified_ms: 0, owner: Owner::Superuser };
         Listing {
             nodes: (0..NODES).map(node).collect(),
             files: self.files.iter().map(|(path, file)| file.listed(path)).collect(),

@@ -88,6 +88,8 @@ struct World {
     is_late: bool,
     /// The actions so far.
     actions: Vec<Action>,
+    /// The folders whose files the coordinator repairs; `None` if all.
+    repaired: Option<Vec<String>>,
 }
 
 struct Coordinator {
@@ -101,7 +103,8 @@ impl World {
         let policies = Policies::parse(POLICY).expect("policies");
         let (events, actions) = (BTreeMap::new(), Vec::new());
         let hdfs = Hdfs::new();
-        let mut world = Self { hdfs, policies, events, calls: 0, last_term: 0, is_late: false, actions };
+        let (is_late, repaired) = (false, None);
+        let mut world = Self { hdfs, policies, events, calls: 0, last_term: 0, is_late, actions, repaired };
         match start {
             Start::Replicated => {}
             Start::Foreign(is_right) => world.hdfs.add_parity("/d/f", is_right),
@@ -134,8 +137,8 @@ impl World {
     fn facts(&self, path: &str) -> (Facts, DataNodes) {
         let marks = self.hdfs.files.iter().map(|(path, file)| (path.clone(), file.marks.clone())).collect();
         let living = self.hdfs.files.values().map(|file| file.inode).collect();
-        let notes = Notes { marks, living, ..Notes::default() };
-        let listing = Listing { notes, ..self.hdfs.listing() };
+        let notes = Notes { marks, living, kept: self.hdfs.kept.clone(), ..Notes::default() };
+        let listing = Listing { notes, repaired: self.repaired.clone(), ..self.hdfs.listing() };
         let policy = &self.policies.policies()[0];
         let facts =
             FactFinder::new(&listing).facts(self.codec(), Some(policy), path, self.hdfs.now_ms + 1000);
@@ -385,6 +388,21 @@ fn a_touched_file_is_not_encoded_again() {
     assert_eq!(world.run("/d/f", ENCODED), End::Encoded);
     world.assert_encoded();
     assert_eq!(first_words(&world.actions), ["set"]);
+}
+
+/// The coordinator would not rebuild lost blocks of the file, so it is not encoded again. It must not stay with one
+/// replica of its new bytes either.
+#[test]
+fn a_changed_file_outside_of_the_repaired_folders_only_gets_its_replicas() {
+    let mut world = World::new(Start::Stale(Change::Append));
+    world.repaired = Some(vec!["/other".to_owned()]);
+    assert_eq!(world.run("/d/f", ENCODED), End::Unfit(Exclusion::Outside));
+    assert_eq!(first_words(&world.actions), ["set"]);
+    assert_eq!(world.hdfs.files["/d/f"].replication, 3);
+    let mut new = World::new(Start::Replicated);
+    new.repaired = Some(vec!["/other".to_owned()]);
+    assert_eq!(new.run("/d/f", ENCODED), End::Unfit(Exclusion::Outside));
+    assert!(new.actions.is_empty());
 }
 
 #[test]

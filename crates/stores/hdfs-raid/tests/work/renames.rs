@@ -153,13 +153,82 @@ fn two_files_that_change_their_names_keep_their_parity() {
     let [f, g] = ["/d/f", "/d/g"].map(|path| world.hdfs.files[path].inode);
     assert_eq!(world.run("/d/f", ENCODED), End::Occupied { inode: g });
     assert_eq!(world.run("/d/g", Goal::Plain), End::Occupied { inode: f });
-    assert!(world.actions.is_empty());
+    // Neither parity protects its file meanwhile.
+    assert_eq!(first_words(&world.actions), ["set", "set"]);
+    assert!(["/d/f", "/d/g"].into_iter().all(|path| has_replicas(&world, path, 3)));
     // A third name makes room.
     rename(&mut world.hdfs, "/d/f", "/d/h");
     for path in ["/d/h", "/d/g"] {
         assert_eq!(world.run(path, ENCODED), End::Encoded);
         assert_protected(&world, path);
     }
+}
+
+/// Returns an encoded file that a client has renamed to the path of another one, and the inode of that, which is only in a
+/// snapshot now.
+fn renamed_over_a_snapshot() -> (World, u64) {
+    let mut world = World::new(Start::Encoded);
+    world.hdfs.add_encoded("/d/g");
+    assert_eq!(world.run("/d/g", ENCODED), End::Encoded);
+    let inode = world.hdfs.files["/d/f"].inode;
+    world.hdfs.snapshots.push("/d".to_owned());
+    world.hdfs.kept.insert(inode);
+    world.hdfs.delete("/d/f");
+    rename(&mut world.hdfs, "/d/g", "/d/f");
+    world.actions.clear();
+    (world, inode)
+}
+
+fn has_replicas(world: &World, path: &str, replication: u16) -> bool {
+    let file = &world.hdfs.files[path];
+    let has_all = file.blocks.iter().all(|block| block.replicas.len() >= usize::from(replication));
+    file.replication == replication && has_all
+}
+
+/// Its parity cannot follow as long as the snapshot exists.
+#[test]
+fn a_file_at_the_path_of_one_that_a_snapshot_keeps_gets_its_replicas() {
+    for goal in [ENCODED, Goal::Protected, Goal::Plain] {
+        let (mut world, inode) = renamed_over_a_snapshot();
+        let parities = |world: &World| {
+            ["/p/d/f", "/p/d/g"].map(|path| {
+                let file = &world.hdfs.files[path];
+                (file.inode, file.fingerprint(), file.marks.clone())
+            })
+        };
+        let before = parities(&world);
+        for _ in 0..2 {
+            assert_eq!(world.run("/d/f", goal), End::Occupied { inode });
+            assert!(has_replicas(&world, "/d/f", 3), "{goal:?}");
+        }
+        assert_eq!(first_words(&world.actions), ["set"]);
+        assert_eq!(parities(&world), before, "{goal:?}");
+    }
+}
+
+#[test]
+fn a_file_whose_parity_path_is_taken_gets_as_many_replicas_as_it_had() {
+    for goal in [ENCODED, Goal::Plain] {
+        let (mut world, inode) = renamed_over_a_snapshot();
+        let parity = world.hdfs.files.get_mut("/p/d/g").expect("parity");
+        parity.marks.note.as_mut().expect("a note").replication = 5;
+        assert_eq!(world.run("/d/f", goal), End::Occupied { inode });
+        assert!(has_replicas(&world, "/d/f", 5), "{goal:?}");
+    }
+}
+
+/// It can be rebuilt only once the parity is at the path of its file.
+#[test]
+fn a_lost_block_of_a_file_whose_parity_path_is_taken_is_not_waited_for() {
+    let (mut world, inode) = renamed_over_a_snapshot();
+    let lost = *world.hdfs.files["/d/f"].blocks[0].replicas.first().expect("a replica");
+    world.hdfs.kill(lost);
+    let (facts, mut nodes) = world.facts("/d/f");
+    let work = world.coordinator("/d/f", ENCODED).work;
+    let steps = forecast(work, facts, &mut nodes, world.hdfs.now_ms);
+    let texts: Vec<String> = steps.iter().map(ToString::to_string).collect();
+    assert_eq!(texts.first().map(String::as_str), Some("set the replication of /d/f to 3"));
+    assert_eq!(steps.last(), Some(&Next::End(End::Occupied { inode })));
 }
 
 #[test]

@@ -184,12 +184,14 @@ impl Volumes {
             match opened {
                 Ok(volume) => open.push(volume),
                 Err(error) if is_of_disk(&error) => {
+                    let hangs = matches!(error, BlockError::Hangs { .. });
                     tracing::error!(
                         folder = %watch.folder().display(), %error,
-                        "leaving out a folder, and its blocks. If its disk works again, restart this helper; \
-                         otherwise remove the folder from `folders` in mend.toml"
+                        "leaving out a folder, and its blocks. {}; otherwise remove the folder from `folders` in \
+                         mend.toml",
+                        once_it_works(hangs)
                     );
-                    if matches!(error, BlockError::Hangs { .. }) {
+                    if hangs {
                         left_out.push(watch);
                     }
                     failed = failed.or(Some(error));
@@ -386,6 +388,14 @@ fn is_of_disk(error: &BlockError) -> bool {
     is_away || source.raw_os_error() == Some(EIO)
 }
 
+/// Describes how a folder that was left out is used again. The helper looks for the return of disks that hang.
+fn once_it_works(hangs: bool) -> &'static str {
+    match hangs {
+        true => "If its disk answers again, this helper uses the folder by itself",
+        false => "If its disk works again, restart this helper",
+    }
+}
+
 /// Returns the replicas that have a checksum file in a folder; none if the folder does not exist.
 fn replicas(folder: &Path) -> Result<Vec<ReplicaName>, BlockError> {
     Ok(names_if_any(folder)?.iter().filter_map(|name| ReplicaName::of_meta_file(name)).collect())
@@ -451,6 +461,12 @@ mod tests {
         fs::create_dir_all(parent(&files.bytes)).unwrap();
         fs::write(files.bytes, "bytes").unwrap();
         fs::write(files.meta, "sums").unwrap();
+    }
+
+    #[test]
+    fn only_a_folder_that_does_not_hang_needs_a_restart() {
+        assert!(!once_it_works(true).contains("restart"));
+        assert!(once_it_works(false).contains("restart this helper"));
     }
 
     #[test]

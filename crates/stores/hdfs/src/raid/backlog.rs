@@ -115,6 +115,7 @@ fn name(urgency: Urgency) -> &'static str {
         Urgency::Unfinished => "unfinished",
         Urgency::Misplaced => "with blocks too close together",
         Urgency::New => "new",
+        Urgency::OldNote => "with parity that an earlier version of Mend has noted",
     }
 }
 

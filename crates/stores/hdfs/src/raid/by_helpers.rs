@@ -140,7 +140,9 @@ impl ParityMaker for HelperParity {
         blocks: &'a [NewBlock],
     ) -> Pending<'a, Result<(), Trouble>> {
         Box::pin(async move {
-            let Err(why) = self.make(&self.jvm.0, file, facts, stripe, blocks).await? else { return Ok(()) };
+            let Err(why) = self.make(&self.jvm.namenode, file, facts, stripe, blocks).await? else {
+                return Ok(());
+            };
             if self.is_required {
                 return Err(refused(Refusal::Other, why));
             }

@@ -38,8 +38,13 @@ impl RaidNameNode {
         let RaidFile { path, codec, policy, stray } = file;
         let roots = [&codec.parity_root, &codec.draft_root()].map(|root| parity_path(root, path));
         let paths: Vec<String> = [path.clone()].into_iter().chain(roots).chain(stray.clone()).collect();
-        let mut listing =
-            self.0.files(&paths, &|_| {}).await.and_then(Listing::complete).map_err(trouble)?.into_raid();
+        let mut listing = self
+            .namenode
+            .files(&paths, &|_| {})
+            .await
+            .and_then(Listing::complete)
+            .map_err(trouble)?
+            .into_raid();
         let is_listed = |path: &&String| listing.files.iter().any(|file| file.path == **path);
         let mut marked = FactFinder::new(&listing).marked(codec, path);
         marked.extend(stray.iter().filter(is_listed).cloned());
@@ -47,6 +52,7 @@ impl RaidNameNode {
         let marks = marks_of(attributes).map_err(|text| refused(Refusal::Other, text))?;
         let ExistingInodes { present, in_snapshots } = self.existing(noted(&marks)).await.map_err(trouble)?;
         listing.notes = Notes { marks, living: present, kept: in_snapshots, ..Notes::default() };
+        listing.repaired.clone_from(&self.repaired);
         let facts = FactFinder::new(&listing).facts(codec, policy.as_ref(), path, now_ms);
         Ok((facts, DataNodes::of(&listing)))
     }
@@ -67,7 +73,7 @@ impl RaidNameNode {
         for (call, limit) in calls(file, facts, action, until_ms)? {
             // A folder has a call for each file, and the last one must not take effect later than the first.
             let limit = if let Action::SetReplication { .. } = action { left(until_ms) } else { limit };
-            match self.0.change(&call, limit).await.map_err(trouble) {
+            match self.namenode.change(&call, limit).await.map_err(trouble) {
                 Ok(answer) => proof = answer.changed.proof.or(proof),
                 Err(trouble) if is_of_one_call(facts, action, &trouble) => {
                     first.get_or_insert(trouble);

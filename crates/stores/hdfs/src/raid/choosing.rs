@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hdfs_raid::{
-    Codec, Direction, Glob, Goal, Listing, ParityState, Policies, State, Survey, Unit, candidate, is_within,
-    parity_path,
+    Codec, Direction, Glob, Goal, Listing, Notes, ParityState, Policies, State, Survey, Unit, candidate,
+    is_within, parity_path,
 };
 
 use super::schedule::{Encoding, Task, Urgency};
@@ -62,7 +62,7 @@ impl Encodings {
                 None => self.by_codec.get(&found.codec.name)?,
             };
             let modified_ms = *times.get(unit.path.as_str())?;
-            let urgency = urgency(unit, &times).filter(|_| covers(&unit.path))?;
+            let urgency = urgency(unit, &listing.notes, &times).filter(|_| covers(&unit.path))?;
             let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
             let stray = unit.stray().map(str::to_owned);
             Some(Task { path, bytes: unit.bytes, modified_ms, urgency, encoding, stray })
@@ -81,27 +81,39 @@ fn root_of(pattern: &Glob) -> String {
 
 /// Returns why a [candidate] needs work; `None` if it needs none. `times` are the modification times of all files and
 /// folders.
-fn urgency(unit: &Unit, times: &BTreeMap<&str, u64>) -> Option<Urgency> {
+fn urgency(unit: &Unit, notes: &Notes, times: &BTreeMap<&str, u64>) -> Option<Urgency> {
     let is_single = unit.health.single > 0 || unit.health.unprotected > 0;
     match &unit.state {
         State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => Some(Urgency::Unsafe),
         State::Stale(_) => Some(Urgency::Changed),
-        // The blocks of a damaged file are repaired first. Operators decide about files that cannot be repaired.
-        State::Damaged(_) | State::Unrepairable(_) | State::Excluded(_) => None,
+        // The blocks of a damaged file are repaired first.
+        State::Damaged(_) | State::Excluded(_) => None,
         State::NotLowered => Some(Urgency::Unfinished),
-        _ if is_unfinished(unit, times) => Some(Urgency::Unfinished),
+        _ if is_unfinished(unit, notes, times) => Some(Urgency::Unfinished),
         State::Misplaced(_) => Some(Urgency::Misplaced),
         State::ShouldEncode => Some(Urgency::New),
-        State::Raided => None,
+        State::Raided if has_old_note(unit, notes) => Some(Urgency::OldNote),
+        // Operators decide about files that cannot be repaired.
+        State::Unrepairable(_) | State::Raided => None,
     }
 }
 
-/// Whether valid parity is to be proven or removed, or to get the modification time of its file.
-fn is_unfinished(unit: &Unit, times: &BTreeMap<&str, u64>) -> bool {
+/// Whether valid parity is to be removed, to be proven for the first time, or to get the modification time of its file.
+fn is_unfinished(unit: &Unit, notes: &Notes, times: &BTreeMap<&str, u64>) -> bool {
     let Some(protection) = &unit.protection else { return false };
     let [source, parity] = [&unit.path, &protection.path].map(|path| times.get(path.as_str()));
-    matches!(protection.state, ParityState::Unproven | ParityState::Undone)
-        || parity.is_some_and(|parity| Some(parity) != source)
+    match protection.state {
+        ParityState::Undone => true,
+        ParityState::Unproven if !has_old_note(unit, notes) => true,
+        _ => parity.is_some_and(|parity| Some(parity) != source),
+    }
+}
+
+/// Whether the parity is valid by a note that does not name the code. After an upgrade, all parity may have such a note.
+fn has_old_note(unit: &Unit, notes: &Notes) -> bool {
+    let protection = unit.protection.as_ref().filter(|it| it.state == ParityState::Unproven);
+    let marks = protection.and_then(|protection| notes.marks.get(&protection.path));
+    marks.and_then(|marks| marks.note).is_some_and(|note| note.code.is_none())
 }
 
 /// Leaves out files that may have been renamed, and returns whether there are any. A file with one replica, and without a
@@ -178,7 +190,8 @@ mod tests {
     /// Returns a note on parity for the present blocks.
     fn prove(listing: &mut Listing, source: &File, parity: &File) {
         let [of_source, of_parity] = [source, parity].map(|file| Fingerprint::of(&file.blocks));
-        let note = Note { inode: source.inode, replication: 3, source: of_source, parity: of_parity };
+        let code = Some(Fingerprint::of_code(&Codec::hdfs_raid()[1].code));
+        let note = Note { inode: source.inode, replication: 3, source: of_source, parity: of_parity, code };
         let (names, value) = Mark::Proven(note).attributes();
         let trusted = names.iter().find(|name| name.starts_with("trusted")).expect("one is trusted");
         listing.notes.take(&parity.path, trusted, &value).expect("a note");
@@ -274,6 +287,55 @@ mod tests {
             ("/d/unproven", Urgency::Unfinished),
         ];
         assert_eq!(found, expected.map(|(path, urgency)| (path.to_owned(), urgency)));
+    }
+
+    /// An upgrade of Mend leaves such notes on the parity of all files. Their checks may take weeks at the `rate`.
+    #[test]
+    fn parity_with_an_old_note_is_checked_after_new_files_are_encoded() {
+        let node = |at| Node { address: format!("n{at}"), rack: "/r".to_owned(), is_usable: true };
+        let mut listing =
+            Listing { root: "/d".to_owned(), nodes: (0..5).map(node).collect(), ..Listing::default() };
+        let [done, touched, high] =
+            [("/d/done", 1, 1), ("/d/touched", 2, 1), ("/d/high", 3, 3)].map(|(path, inode, replication)| {
+                let source = file(path, inode, replication, inode as i64 * 10);
+                let mut parity = parity(&source, inode as i64 * 10 + 5);
+                prove(&mut listing, &source, &parity);
+                let marks = listing.notes.marks.get_mut(&parity.path).expect("marks");
+                marks.note.as_mut().expect("a note").code = None;
+                parity.modified_ms += u64::from(path == "/d/touched");
+                listing.files.push(parity);
+                source
+            });
+        listing.files.extend([done, touched, high, file("/d/new", 4, 3, 40)]);
+        let mut found = tasks(&listing);
+        found.sort_by_key(|&(_, urgency)| urgency);
+        let expected = [
+            ("/d/high", Urgency::Unfinished),
+            ("/d/touched", Urgency::Unfinished),
+            ("/d/new", Urgency::New),
+            ("/d/done", Urgency::OldNote),
+        ];
+        assert_eq!(found, expected.map(|(path, urgency)| (path.to_owned(), urgency)));
+    }
+
+    /// Operators are advised to undo the encoding of such a file. The command was killed after it had marked the parity.
+    #[test]
+    fn an_interrupted_undo_of_an_unrepairable_file_is_continued() {
+        let node = |at| Node { address: format!("n{at}"), rack: "/r".to_owned(), is_usable: true };
+        let mut listing =
+            Listing { root: "/d".to_owned(), nodes: (0..5).map(node).collect(), ..Listing::default() };
+        let old = file("/d/old", 1, 1, -20);
+        let parity = parity(&old, 15);
+        prove(&mut listing, &old, &parity);
+        let path = parity.path.clone();
+        listing.files.extend([old, parity]);
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let survey = hdfs_raid::survey(&listing, &policies, 1 << 40);
+        assert!(survey.units.iter().any(|unit| matches!(unit.state, State::Unrepairable(_))));
+        assert!(tasks(&listing).is_empty(), "an operator decides");
+        let (names, value) = Mark::Undo.attributes();
+        listing.notes.take(&path, names[0], &value).expect("a mark");
+        assert_eq!(tasks(&listing), [("/d/old".to_owned(), Urgency::Unfinished)]);
     }
 
     #[test]

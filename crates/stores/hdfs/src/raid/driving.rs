@@ -46,7 +46,7 @@ pub struct Outcome {
     pub deeds: Deeds,
 }
 
-/// What the work on a file has done, since it was last interrupted.
+/// The changes that the work on a file has made since it was last interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deeds {
     /// The length of the file in bytes.
@@ -116,8 +116,14 @@ pub trait Pace: Send + Sync {
     fn ready<'a>(&'a self, path: &'a str, is_lowered: bool) -> Pending<'a, bool>;
 
     /// Whether the work continues, given the facts of a look and the term of the work, which has none before the first
-    /// look. The caller asks right after the look, before any change.
+    /// look. The caller asks right after the look, before any change. If the work does not continue, it raises the replication
+    /// of a file without valid parity before it stops.
     fn accepts(&self, path: &str, term: Option<u64>, facts: &Facts) -> bool;
+
+    /// Takes note that the work stops now because the pace does not [accept](Self::accepts) the facts.
+    fn note_yielded(&self, path: &str) {
+        let _ = path;
+    }
 
     /// Takes the number of bytes that a call has read from DataNodes or written to them.
     fn note_moved(&self, bytes: u64);
@@ -297,7 +303,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks at the namespace. Returns `None` if the pace does not accept the facts.
+    /// Looks at the namespace. Returns `None` if the pace does not accept the facts, unless the replication of the file has to be
+    /// raised: this does no harm to the work of another program, which may take long.
     async fn look(&mut self) -> Option<Order> {
         let looked_ms = now_ms();
         let look = self.driver.namenode.look(&self.file, looked_ms).await;
@@ -305,13 +312,16 @@ impl<'a> Worker<'a> {
             Ok(look) => look,
             Err(trouble) => return Some(self.drive.handle_look(Err(trouble), looked_ms, now_ms())),
         };
-        if !self.driver.pace.accepts(&self.file.path, self.drive.term(), &facts) {
-            return None;
-        }
+        let is_accepted = self.driver.pace.accepts(&self.file.path, self.drive.term(), &facts);
         nodes.add_blocks(&self.driver.blocks());
         self.facts = facts.clone();
         self.deeds.bytes = facts.source.as_ref().map_or(self.deeds.bytes, |source| source.file.bytes);
-        Some(self.drive.handle_look(Ok((facts, &nodes)), looked_ms, now_ms()))
+        let order = self.drive.handle_look(Ok((facts, &nodes)), looked_ms, now_ms());
+        if is_accepted || precedes_yielding(&self.facts, &order) {
+            return Some(order);
+        }
+        self.driver.pace.note_yielded(&self.file.path);
+        None
     }
 
     /// Pauses; says why, unless it has said so before.
@@ -394,6 +404,21 @@ fn lowers(facts: &Facts, action: &Action) -> bool {
     *path == source.path && *replication < source.replication
 }
 
+/// Whether an order raises the replication of the source.
+fn raises(facts: &Facts, order: &Order) -> bool {
+    let Order::Act { action: Action::SetReplication { path, replication }, .. } = order else { return false };
+    let is_source = facts.source.as_ref().is_some_and(|found| found.file.path == *path);
+    is_source && !facts.below(*replication).is_empty()
+}
+
+/// Whether an order is followed before the work gives way to another program: it raises the replication of the source, or it
+/// follows from a look that took too long to set a replication.
+fn precedes_yielding(facts: &Facts, order: &Order) -> bool {
+    let is_late =
+        matches!(order, Order::Pause { why: Pause::Retry(_), .. } | Order::End(Err(Stop::Refused { .. })));
+    is_late || raises(facts, order)
+}
+
 /// Returns how many bytes an action reads and writes, at most.
 fn moved_bytes(file: &RaidFile, facts: &Facts, action: &Action) -> u64 {
     let Some(source) = facts.source.as_ref().map(|found| &found.file) else { return 0 };
@@ -427,63 +452,99 @@ impl Pace for Unpaced {
 
 #[cfg(test)]
 mod tests {
-    use hdfs_raid::{Block, Codec, File, MarkedFile, Marks, NodeIndex, Owner, Scope, Storing};
+    use hdfs_raid::{
+        Block, Codec, DataNodes, Draft, DraftName, File, Listing, MarkedFile, Marks, NodeIndex, Owner, Scope,
+        Storing,
+    };
 
     use super::*;
+
+    /// Returns an empty file with blocks of 512 bytes.
+    fn file(path: &str, replication: u16) -> File {
+        File {
+            inode: 1,
+            path: path.to_owned(),
+            bytes: 0,
+            block_bytes: 512,
+            replication,
+            modified_ms: 0,
+            owner: Owner::Superuser,
+            storing: Storing::Replicated,
+            is_open: false,
+            blocks: Vec::new(),
+        }
+    }
 
     /// A file of three blocks of 512 bytes, the last of which is short, with two data blocks in a stripe.
     #[test]
     fn the_bytes_of_an_action_are_those_that_it_reads_and_writes() {
         let codec = Codec::new("c", "rs-4-2".parse().expect("a code"), "/p", Scope::File);
-        let file = RaidFile { path: "/a".to_owned(), codec, policy: None, stray: None };
+        let raided = RaidFile { path: "/a".to_owned(), codec, policy: None, stray: None };
         let block = |(number, bytes)| Block { number, stamp: 1, bytes, replicas: vec![NodeIndex(0)] };
-        let source = File {
-            inode: 1,
-            path: "/a".to_owned(),
-            bytes: 1100,
-            block_bytes: 512,
-            replication: 3,
-            modified_ms: 0,
-            owner: Owner::Superuser,
-            storing: Storing::Replicated,
-            is_open: false,
-            blocks: [(1, 512), (2, 512), (3, 76)].map(block).to_vec(),
-        };
+        let source =
+            File { bytes: 1100, blocks: [(1, 512), (2, 512), (3, 76)].map(block).to_vec(), ..file("/a", 3) };
         let note = Note {
             inode: 1,
             replication: 3,
             source: hdfs_raid::Fingerprint::of(&source.blocks),
             parity: hdfs_raid::Fingerprint::of([]),
+            code: None,
         };
         let facts =
             Facts { source: Some(MarkedFile { file: source, marks: Marks::default() }), ..Facts::default() };
         let block = |parity| NewBlock { path: String::new(), parity, datanode: String::new() };
         let write = |stripe| Action::Write { stripe, blocks: vec![block(0), block(1)] };
-        let moved = |action: &Action| moved_bytes(&file, &facts, action);
+        let moved = |action: &Action| moved_bytes(&raided, &facts, action);
         assert_eq!([moved(&write(0)), moved(&write(1)), moved(&write(2))], [2048, 1100, 1024]);
         assert_eq!(moved(&Action::Prove { note, parity: Vec::new() }), 1100 + 2048);
         assert_eq!(moved(&Action::Delete("/t".to_owned())), 0);
     }
 
     #[test]
-    fn only_the_replication_of_the_source_counts_as_lowered() {
-        let file = File {
-            inode: 1,
-            path: "/a".to_owned(),
-            bytes: 0,
-            block_bytes: 512,
-            replication: 3,
-            modified_ms: 0,
-            owner: Owner::Superuser,
-            storing: Storing::Replicated,
-            is_open: false,
-            blocks: Vec::new(),
-        };
+    fn only_the_replication_of_the_source_counts_as_lowered_or_raised() {
+        let file = file("/a", 3);
         let facts = Facts { source: Some(MarkedFile { file, marks: Marks::default() }), ..Facts::default() };
         let set = |path: &str, replication| Action::SetReplication { path: path.to_owned(), replication };
         assert!(lowers(&facts, &set("/a", 1)));
         assert!(!lowers(&facts, &set("/a", 4)) && !lowers(&facts, &set("/p/a", 1)));
         assert!(!lowers(&facts, &Action::Delete("/a".to_owned())));
+        let raises = |action| raises(&facts, &Order::Act { action, until_ms: 0 });
+        assert!(raises(set("/a", 4)));
+        assert!(!raises(set("/a", 3)) && !raises(set("/a", 1)) && !raises(set("/p/a", 4)));
+        assert!(!raises(Action::Delete("/a".to_owned())));
+    }
+
+    /// The NameNode took half a minute to list a changed file that another program encodes.
+    #[test]
+    fn a_late_raise_is_tried_again_before_the_work_gives_way() {
+        let codec = Codec::new("c", "rs-4-2".parse().expect("a code"), "/p", Scope::File);
+        let block = Block { number: 1, stamp: 1, bytes: 512, replicas: vec![NodeIndex(0)] };
+        let marked = |path, modified_ms, note| {
+            let blocks = vec![block.clone()];
+            let file = File { inode: modified_ms, modified_ms, bytes: 512, blocks, ..file(path, 1) };
+            Some(MarkedFile { file, marks: Marks { note, ..Marks::default() } })
+        };
+        let name = DraftName { inode: 1, modified_ms: 1, term: 5 };
+        let drafts = vec![Draft { path: "/t".to_owned(), name, files: Vec::new() }];
+        let former = hdfs_raid::Fingerprint::of([]);
+        let note = Some(Note { inode: 1, replication: 3, source: former, parity: former, code: None });
+        let (source, parity) = (marked("/a", 1, None), marked("/p/a", 2, note));
+        let facts = Facts { source, parity, drafts, ..Facts::default() };
+        let goal = Goal::Encoded { replication: 1, parity_replication: 1 };
+        let nodes = DataNodes::of(&Listing::default());
+        let mut drive = Drive::new(codec, 2, goal, 9);
+        let mut look = |took_ms| drive.handle_look(Ok((facts.clone(), &nodes)), 0, took_ms);
+        let in_time = look(1);
+        assert!(raises(&facts, &in_time), "{in_time:?}");
+        for is_given_up in [false, false, true] {
+            let late = look(hdfs_raid::DECISION_MS);
+            assert_eq!(matches!(late, Order::End(Err(_))), is_given_up, "{late:?}");
+            assert!(!raises(&facts, &late) && precedes_yielding(&facts, &late));
+        }
+        let waits = Order::Pause { ms: 1, why: Pause::Waiting(hdfs_raid::Waiting::Replicas) };
+        assert!(
+            !precedes_yielding(&facts, &waits) && !precedes_yielding(&facts, &Order::End(Ok(End::Encoded)))
+        );
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! work failed waits for a time that doubles with each failure.
 //!
 //! **Invariants:**
-//! - At most `files_at_once` files are in progress, and each only once. Those without enough redundancy do not wait for
-//!   others, which may take hours: as many of them are in progress besides.
+//! - At most `files_at_once` files are in progress, and each only once. Files without enough redundancy do not wait for
+//!   others, which may take hours: as many of them are in progress in addition.
 //! - A file never starts before a more urgent one that may start too. Files of the same urgency start by the time of
 //!   their modification, oldest first.
-//! - At most [`MOST_WAITING`] files wait. Others are counted, and a later listing finds them.
+//! - At most [`MOST_WAITING`] files wait. Further ones are counted, and a later listing finds them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -38,6 +38,8 @@ pub(crate) enum Urgency {
     Misplaced,
     /// It was never encoded.
     New,
+    /// Its parity has a note of an earlier version, which proves the blocks, but not the code.
+    OldNote,
 }
 
 /// How a file is encoded.
@@ -255,13 +257,21 @@ impl Schedule {
         }
     }
 
-    /// Takes the files to work on at or below a path, which replace those known there; `None` stands for the whole
-    /// namespace. Files that failed, and have not changed since, keep waiting.
-    pub fn take_listing(&mut self, within: Option<&str>, tasks: Vec<Task>) {
-        let is_listed = |path: &str| within.is_none_or(|folder| is_within(path, folder));
-        if within.is_none() {
-            self.left_out = Amount::default();
-        }
+    /// Takes the files to work on in the whole namespace, which replace those known. `newer` are files and folders that were
+    /// listed after this listing had begun: what is known of them stays.
+    pub fn take_full_listing(&mut self, newer: &BTreeSet<String>, mut tasks: Vec<Task>) {
+        self.left_out = Amount::default();
+        tasks.retain(|task| !is_in_one_of(&task.path, newer));
+        self.take(|path| !is_in_one_of(path, newer), tasks);
+    }
+
+    /// Takes the files to work on at or below a path, which replace those known there.
+    pub fn take_listing(&mut self, within: &str, tasks: Vec<Task>) {
+        self.take(|path| is_within(path, within), tasks);
+    }
+
+    /// Takes the files to work on among those that were listed. Files that failed, and have not changed since, keep waiting.
+    fn take(&mut self, is_listed: impl Fn(&str) -> bool, tasks: Vec<Task>) {
         let known: Vec<String> = self.ranks.keys().filter(|path| is_listed(path)).cloned().collect();
         let taken = known.into_iter().filter_map(|path| self.remove_waiting(&path));
         let before: BTreeMap<String, Entry> = taken.map(|entry| (entry.task.path.clone(), entry)).collect();
@@ -279,7 +289,7 @@ impl Schedule {
         }
     }
 
-    /// Forgets all files, because the policies have changed. Those in progress are forgotten when their work ends.
+    /// Forgets all files, because the policies have changed. Files in progress are forgotten when their work ends.
     pub fn forget(&mut self) {
         self.waiting.clear();
         self.ranks.clear();
@@ -489,6 +499,12 @@ impl Schedule {
         let seconds = now_ms.saturating_sub(first_ms).max(PART_MS) / 1000;
         Some(bytes / seconds)
     }
+}
+
+/// Whether a path is one of these files and folders, or below one.
+fn is_in_one_of(path: &str, folders: &BTreeSet<String>) -> bool {
+    let mut paths = std::iter::successors(Some(path), |path| path.rsplit_once('/').map(|(above, _)| above));
+    !folders.is_empty() && paths.any(|path| folders.contains(path))
 }
 
 /// Returns what shows that a file was not changed, and has to be worked on for the same reason.

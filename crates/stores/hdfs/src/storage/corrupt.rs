@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use store_api::{StoreChange, Unjudged};
 
-use crate::listing::{DataNode, Group};
+use crate::listing::{DataNode, Group, Shortage};
 
 /// The groups with corrupt replicas.
 #[derive(Default)]
@@ -21,9 +21,9 @@ pub(super) struct Corrupt {
 
 impl Corrupt {
     /// Takes in the NameNode's lists.
-    pub fn take_lists(&mut self, listed: &BTreeMap<i64, BTreeSet<String>>) {
-        let named = listed.iter().filter(|(_, addresses)| !addresses.is_empty());
-        self.named = named.map(|(&group, addresses)| (group, addresses.clone())).collect();
+    pub fn take_lists(&mut self, listed: &BTreeMap<i64, Shortage>) {
+        let named = listed.iter().filter(|(_, shortage)| !shortage.corrupt.is_empty());
+        self.named = named.map(|(&group, shortage)| (group, shortage.corrupt.clone())).collect();
     }
 
     /// Takes in a listed group. Returns the addresses of the DataNodes with corrupt replicas.

@@ -122,7 +122,7 @@ impl DataNodes {
         self.standing(node).is_some_and(|standing| standing.service == Service::Normal)
     }
 
-    /// Returns the DataNodes that can receive blocks. Of several replicas, one on such a DataNode is reported.
+    /// Returns the DataNodes that can receive blocks. If a block has several replicas, one on such a DataNode is reported.
     pub fn takers(&self) -> BTreeSet<NodeId> {
         self.nodes.keys().copied().filter(|&node| self.may_take(node)).collect()
     }
@@ -141,6 +141,19 @@ impl DataNodes {
     pub fn serves(&self, node: NodeId) -> bool {
         let is_silent = |node: &DataNode| node.standing.as_ref().is_none_or(|standing| standing.is_silent);
         self.nodes.get(&node).is_some_and(|node| node.serves && !is_silent(node))
+    }
+
+    /// Whether the answer to a query that was sent at `asked` lists all copies on a DataNode that the NameNode takes
+    /// for good. A node that was removed has none.
+    pub fn shows_all(&self, node: NodeId, asked: Duration) -> bool {
+        let is_removed = !self.nodes.contains_key(&node) && !self.needed.contains_key(&node);
+        is_removed || self.shown_since(node).is_some_and(|since| asked >= since)
+    }
+
+    /// Returns the time since which queries show all copies on a DataNode; `None` while it is away or in maintenance.
+    pub fn shown_since(&self, node: NodeId) -> Option<Duration> {
+        let is_present = self.serves(node) && !self.is_in_maintenance(node);
+        Some(self.up_since(node).filter(|_| is_present)? + PATIENCE)
     }
 
     /// Returns the DataNodes whose data HDFS has not moved away completely. Files that are not erasure-coded

@@ -4,6 +4,8 @@
 //! The namespace of HDFS is the only record (`docs/decisions/0058`), so this task may end at any time. It uses a JVM of its
 //! own: reading and writing of data must not delay queries for lost blocks.
 
+mod listings;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +17,7 @@ use store_api::{EncodedFiles, FileBacklog, FileWork, StoreChange};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
+use self::listings::Listings;
 use super::encoding_state::Changed;
 use super::open::Attachment;
 use super::state::HdfsSystem;
@@ -33,14 +36,10 @@ const TICK: Duration = Duration::from_secs(2);
 const LOOK_MS: u64 = 2_000;
 /// After this time without a change, a draft of another program counts as left behind.
 const ABANDONED_MS: u64 = 10 * 60_000;
+/// The clocks of machines differ by less than this, as for Kerberos. A later time in the name of a draft is none.
+const AHEAD_MS: u64 = 5 * 60_000;
 /// The wait before another look at a file that should not be encoded now.
 const UNFIT_MS: u64 = 6 * 3_600_000;
-/// The pause after a listing that failed.
-const LIST_AGAIN_MS: u64 = 60_000;
-/// Listings that changes cause are at least this part of the interval apart.
-const EARLY: u64 = 10;
-/// Listings that decide about unsafe files are at least this far apart, unless the interval requires less.
-const DOUBTFUL_MS: u64 = 5 * 60_000;
 /// The name under which problems and remarks are reported.
 const FINDER: &str = "encoding by policies";
 
@@ -55,6 +54,8 @@ pub struct EncodingSettings {
     pub files_at_once: usize,
     /// The time between two listings of the policies' folders.
     pub interval: Duration,
+    /// The time without changes after which the replicas of a file may be moved.
+    pub settled_after: Duration,
     /// A number that identifies the cluster, and shows a coordinator the drafts of its predecessors.
     pub owner: u64,
 }
@@ -75,19 +76,21 @@ struct Evaluation {
     shared: Arc<Shared>,
     driver: Arc<Driver>,
     namenode: RaidNameNode,
-    interval_ms: u64,
+    settled_after: Duration,
     file: PolicyFile,
     encodings: Arc<Encodings>,
-    listing: Option<JoinHandle<Result<Found, String>>>,
-    /// The time at which the last full listing ended, and that of the next one.
-    listed_ms: Option<u64>,
-    list_at_ms: u64,
-    /// Why the last listing failed.
-    problem: Option<String>,
+    listings: Listings,
+    /// The listing of the policies' folders that is in progress.
+    folders: Option<Finding>,
+    /// The listing of changed files that is in progress.
+    changed: Option<Finding>,
     running: JoinSet<(Task, Option<Outcome>)>,
-    /// The encoded files of the last full listing.
+    /// The encoded files of the last listing of the folders.
     encoded: Option<EncodedFiles>,
 }
+
+/// A listing in progress.
+type Finding = JoinHandle<Result<Found, String>>;
 
 /// The result of a listing.
 struct Found {
@@ -97,8 +100,7 @@ struct Found {
     blocks: BTreeMap<String, u64>,
     /// The files with valid parity.
     encoded: EncodedFiles,
-    is_full: bool,
-    /// Whether a full listing has to decide about files.
+    /// Whether a listing of all folders has to decide about files.
     is_doubtful: bool,
 }
 
@@ -149,13 +151,12 @@ impl Evaluation {
             shared,
             driver: Arc::new(driver),
             namenode,
-            interval_ms: settings.interval.as_millis() as u64,
+            settled_after: settings.settled_after,
             file,
             encodings: Arc::new(Encodings::of(&Policies::none())),
-            listing: None,
-            listed_ms: None,
-            list_at_ms: 0,
-            problem: None,
+            listings: Listings::new(settings.interval.as_millis() as u64),
+            folders: None,
+            changed: None,
             running: JoinSet::new(),
             encoded: None,
         }
@@ -165,9 +166,9 @@ impl Evaluation {
         self.read_policies();
         self.take_ends(system);
         let hold = system.hold();
-        self.take_listing().await;
+        self.take_listings().await;
         if let (Some(policies), false) = (self.file.policies().cloned(), matches!(hold, Hold::All(_))) {
-            self.list_if_due(system, policies);
+            self.list(system, &policies);
             self.start(&hold);
         }
         self.report(system, &hold);
@@ -184,11 +185,12 @@ impl Evaluation {
         let policies = self.file.policies().map_or(&none, |policies| policies);
         self.encodings = Arc::new(Encodings::of(policies));
         self.shared.is_stopped.store(self.file.policies().is_none(), Ordering::Relaxed);
-        if let Some(listing) = self.listing.take() {
-            listing.abort();
-        }
+        [&mut self.folders, &mut self.changed]
+            .into_iter()
+            .filter_map(Option::take)
+            .for_each(|finding| finding.abort());
         self.shared.schedule().forget();
-        (self.listed_ms, self.list_at_ms, self.problem) = (None, 0, None);
+        self.listings.forget();
         self.encoded = None;
     }
 
@@ -213,50 +215,63 @@ impl Evaluation {
         }
     }
 
-    /// Takes the result of a listing that has ended.
-    async fn take_listing(&mut self) {
-        if !self.listing.as_ref().is_some_and(JoinHandle::is_finished) {
-            return;
+    /// Takes the results of listings that have ended.
+    async fn take_listings(&mut self) {
+        if let Some(found) = ended(&mut self.changed).await {
+            self.take_changed(found);
         }
-        let ended = self.listing.take().expect("there is one").await;
-        let found = ended.unwrap_or_else(|error| Err(error.to_string()));
-        let now_ms = now_ms();
-        let Found { tasks, blocks, encoded, is_full, is_doubtful } = match found {
+        if let Some(found) = ended(&mut self.folders).await {
+            self.take_folders(found);
+        }
+    }
+
+    /// Takes the result of a listing of the policies' folders.
+    fn take_folders(&mut self, found: Result<Found, String>) {
+        let Found { tasks, blocks, encoded, .. } = match found {
             Ok(found) => found,
-            Err(why) => {
-                self.problem = Some(why);
-                self.list_at_ms = now_ms + LIST_AGAIN_MS.min(self.interval_ms);
-                return;
-            }
+            Err(why) => return self.listings.fail_folders(why, now_ms()),
         };
+        let newer = self.listings.end_folders(now_ms());
+        let tasks = tasks.into_iter().flat_map(|(_, tasks)| tasks).collect();
+        self.shared.schedule().take_full_listing(&newer, tasks);
+        self.driver.note_blocks(blocks);
+        self.encoded = Some(encoded);
+    }
+
+    /// Takes the result of a listing of changed files.
+    fn take_changed(&mut self, found: Result<Found, String>) {
+        let Found { tasks, is_doubtful, .. } = match found {
+            Ok(found) => found,
+            Err(why) => return self.listings.fail_changed(why, now_ms()),
+        };
+        self.listings.end_changed();
         let mut schedule = self.shared.schedule();
-        if is_full {
-            schedule.take_listing(None, tasks.into_iter().flat_map(|(_, tasks)| tasks).collect());
-            drop(schedule);
-            self.driver.note_blocks(blocks);
-            self.encoded = Some(encoded);
-            (self.listed_ms, self.list_at_ms, self.problem) = (Some(now_ms), now_ms + self.interval_ms, None);
-        } else {
-            tasks.into_iter().for_each(|(path, tasks)| schedule.take_listing(Some(&path), tasks));
-            drop(schedule);
-            if is_doubtful {
-                self.list_after((self.interval_ms / EARLY).min(DOUBTFUL_MS));
-            }
+        tasks.into_iter().for_each(|(path, tasks)| schedule.take_listing(&path, tasks));
+        if is_doubtful {
+            self.listings.note_doubtful();
         }
     }
 
-    /// Has the policies' folders listed this long after their last listing, if that is earlier than planned.
-    fn list_after(&mut self, pause_ms: u64) {
-        let soon_ms = self.listed_ms.map_or(0, |listed_ms| listed_ms + pause_ms);
-        self.list_at_ms = self.list_at_ms.min(soon_ms);
+    /// Lists the policies' folders if that is due, and the files that have changed.
+    fn list(&mut self, system: &Arc<HdfsSystem>, policies: &Arc<Policies>) {
+        let now_ms = now_ms();
+        if !self.listings.is_listing_folders() && self.shared.schedule().is_short() {
+            self.listings.note_left_out();
+        }
+        let may_list = self.listings.may_list_changed(now_ms);
+        let changed = if may_list { self.changed_files(system) } else { Vec::new() };
+        if self.listings.are_folders_due(now_ms) {
+            self.listings.begin_folders();
+            self.folders = Some(self.find(system, policies, self.encodings.roots(), true));
+        }
+        if !changed.is_empty() {
+            self.listings.begin_changed(&changed);
+            self.changed = Some(self.find(system, policies, changed, false));
+        }
     }
 
-    /// Lists the policies' folders if that is due, or else the files that have changed.
-    fn list_if_due(&mut self, system: &Arc<HdfsSystem>, policies: Arc<Policies>) {
-        if self.listing.is_some() {
-            return;
-        }
-        let is_short = self.shared.schedule().is_short();
+    /// Returns the changed files and folders within those of the policies. Other changes cause a listing of all these folders.
+    fn changed_files(&mut self, system: &HdfsSystem) -> Vec<String> {
         let changed = {
             let schedule = self.shared.schedule();
             system.state().encoding.take_changed(|path| schedule.urgency_of(path).is_some())
@@ -266,25 +281,31 @@ impl Evaluation {
         let is_above = |path: &String| roots.iter().any(|root| root != path && is_within(root, path));
         let (above, mut inside): (Vec<String>, Vec<String>) = paths.into_iter().partition(is_above);
         inside.retain(|path| roots.iter().any(|root| is_within(path, root)));
-        if everything || is_short || !above.is_empty() {
-            self.list_after(self.interval_ms / EARLY);
+        if everything || !above.is_empty() {
+            self.listings.note_left_out();
         }
-        let is_full = now_ms() >= self.list_at_ms;
-        let paths = if is_full { roots } else { inside };
-        if paths.is_empty() && !is_full {
-            return;
-        }
+        inside
+    }
+
+    /// Begins to list these paths.
+    fn find(
+        &self,
+        system: &HdfsSystem,
+        policies: &Arc<Policies>,
+        paths: Vec<String>,
+        is_full: bool,
+    ) -> Finding {
+        let (encodings, policies) = (Arc::clone(&self.encodings), Arc::clone(policies));
         let covered = system.attachment.paths.clone();
-        let find =
-            find(self.namenode.clone(), Arc::clone(&self.encodings), policies, covered, paths, is_full);
-        self.listing = Some(tokio::spawn(find));
+        tokio::spawn(find(self.namenode.clone(), encodings, policies, covered, paths, is_full))
     }
 
     /// Starts the work on as many files as possible.
     fn start(&mut self, hold: &Hold) {
         loop {
             let Some(task) = self.shared.schedule().next(now_ms(), hold) else { return };
-            let (driver, errand) = (Arc::clone(&self.driver), errand(&task, self.shared.term));
+            let errand = errand(&task, self.shared.term, self.settled_after);
+            let driver = Arc::clone(&self.driver);
             self.running.spawn(async move { (task, driver.drive(errand).await) });
         }
     }
@@ -292,17 +313,13 @@ impl Evaluation {
     fn report(&self, system: &HdfsSystem, hold: &Hold) {
         let now_ms = now_ms();
         let backlog = self.shared.schedule().backlog(now_ms);
-        let listed = self.listed_ms.map(|listed_ms| now_ms.saturating_sub(listed_ms));
+        let listed = self.listings.listed_ms().map(|listed_ms| now_ms.saturating_sub(listed_ms));
         let remarks = match self.file.policies() {
             Some(_) => backlog.remarks(hold, listed),
             None => Vec::new(),
         };
-        let listing = self.problem.iter().map(|why| {
-            format!("the folders of policies cannot be listed, so files are not encoded; this will be tried again: {why}")
-        });
-        let troubles =
-            self.file.problem().map(str::to_owned).into_iter().chain(listing).chain(backlog.troubles());
-        let troubles = troubles.collect();
+        let problems = self.file.problem().map(str::to_owned).into_iter().chain(self.listings.problem());
+        let troubles = problems.chain(backlog.troubles()).collect();
         let mut state = system.state();
         state.note_remarks(FINDER, remarks);
         state.note_troubles(FINDER, troubles);
@@ -361,13 +378,22 @@ async fn find(
             *blocks.entry(address).or_default() += count;
         }
     }
-    Ok(Found { tasks, blocks, encoded, is_full, is_doubtful })
+    Ok(Found { tasks, blocks, encoded, is_doubtful })
+}
+
+/// Returns the result of a listing that has ended.
+async fn ended(finding: &mut Option<Finding>) -> Option<Result<Found, String>> {
+    if !finding.as_ref().is_some_and(JoinHandle::is_finished) {
+        return None;
+    }
+    let ended = finding.take()?.await;
+    Some(ended.unwrap_or_else(|error| Err(error.to_string())))
 }
 
 /// Returns the work on a file.
-fn errand(task: &Task, term: u64) -> Errand {
+fn errand(task: &Task, term: u64, settled_after: Duration) -> Errand {
     let Encoding { codec, policy, goal, tolerated } = task.encoding.as_ref().clone();
-    let drive = Drive::new(codec.clone(), tolerated, goal, term);
+    let drive = Drive::new(codec.clone(), tolerated, goal, term).with_settled(settled_after);
     let (path, stray) = (task.path.clone(), task.stray.clone());
     Errand { file: RaidFile { path, codec, policy, stray }, drive }
 }
@@ -419,8 +445,9 @@ fn is_of_others(draft: &Draft, ours: u64, own: Option<u64>, now_ms: u64) -> bool
         return false;
     }
     let begun_ms = term >> TERM_BITS;
-    let changed_ms = draft.files.iter().map(|file| file.file.modified_ms).max().unwrap_or(0);
-    begun_ms != ours >> TERM_BITS && begun_ms.max(changed_ms).saturating_add(ABANDONED_MS) > now_ms
+    let changes_ms = draft.files.iter().map(|file| file.file.modified_ms).chain([begun_ms]);
+    let last_ms = changes_ms.filter(|&ms| ms <= now_ms + AHEAD_MS).max().unwrap_or(0);
+    begun_ms != ours >> TERM_BITS && last_ms + ABANDONED_MS > now_ms
 }
 
 impl Shared {
@@ -464,12 +491,12 @@ impl Pace for Shared {
         })
     }
 
-    fn accepts(&self, path: &str, term: Option<u64>, facts: &Facts) -> bool {
-        let is_free = !facts.drafts.iter().any(|draft| is_of_others(draft, self.term, term, now_ms()));
-        if !is_free {
-            self.yielded().insert(path.to_owned());
-        }
-        is_free
+    fn accepts(&self, _: &str, term: Option<u64>, facts: &Facts) -> bool {
+        !facts.drafts.iter().any(|draft| is_of_others(draft, self.term, term, now_ms()))
+    }
+
+    fn note_yielded(&self, path: &str) {
+        self.yielded().insert(path.to_owned());
     }
 
     fn note_moved(&self, bytes: u64) {

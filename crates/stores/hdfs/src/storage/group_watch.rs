@@ -1,10 +1,10 @@
 //! The background task that follows the block groups.
 //!
 //! After one listing, the edit log tells of files, and the NameNode's own lists tell of lost blocks. While both can
-//! be read, all groups are listed rarely, except for some minutes after a DataNode has come or gone, and after a
-//! listing that failed. Folders that the listing lacked are looked for, and cause another listing once they exist.
-//! Otherwise the groups are listed again and again, with pauses that bound the load on the NameNode, and also when a
-//! DataNode comes or goes.
+//! be read, all groups are listed rarely, except for some minutes (and at least once) after a DataNode has come or
+//! gone, and after a listing that failed. Folders that the listing lacked are looked for, and cause another listing
+//! once they exist. Otherwise the groups are listed again and again, with pauses that bound the load on the NameNode,
+//! and also when a DataNode comes or goes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,7 +26,8 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 const RELIST_EVERY: Duration = Duration::from_secs(6 * 3600);
 /// After a DataNode has entered or left service, groups are listed as often as without the edit log for this long.
 /// A DataNode that returns may have old copies of blocks that were rebuilt elsewhere. HDFS then keeps one of the
-/// copies, perhaps the old one, and neither the log nor the lists tell which.
+/// copies, perhaps the old one, and neither the log nor the lists tell which. A listing that begins after the change
+/// shows the groups with several copies, which are queried until one is left. It may be due later than this.
 const UNSETTLED_FOR: Duration = Duration::from_secs(600);
 /// Minimum interval between other listings. Each listing is also followed by a pause of `PEACE_TIMES` times its
 /// duration.
@@ -40,13 +41,20 @@ const UNFOLLOWED: &str = "new and deleted files are known only after the next li
 
 /// Follows the block groups until the storage is dropped.
 pub(super) async fn watch_groups(storage: Weak<HdfsSystem>, namenode: NameNode) {
-    let mut watch = Watch { namenode, following: None, losses: Losses::default(), last: Last::Failed };
+    let mut watch = Watch {
+        namenode,
+        following: None,
+        losses: Losses::default(),
+        last: Last::Failed,
+        listed: Duration::ZERO,
+    };
     loop {
         // Starts the JVM first, because its startup is not load on the NameNode and must not lengthen the
         // pause.
         let _ = watch.namenode.start().await; // The listing below reports the error.
         let Some(shared) = storage.upgrade() else { return };
         let began = Instant::now();
+        watch.listed = shared.now();
         watch.list(&shared).await;
         let times = if watch.last == Last::Failed { 1 } else { PEACE_TIMES };
         let pause = (began.elapsed() * times).max(LIST_EVERY);
@@ -61,6 +69,8 @@ struct Watch {
     following: Option<Following>,
     losses: Losses,
     last: Last,
+    /// The beginning of the last listing, by the storage's clock.
+    listed: Duration,
 }
 
 /// The result of the last listing of all groups.
@@ -78,7 +88,7 @@ enum Last {
 impl Watch {
     /// Lists all groups, and starts to follow the edit log if it is not followed yet.
     async fn list(&mut self, shared: &Arc<HdfsSystem>) {
-        let Self { namenode, following, losses, last } = self;
+        let Self { namenode, following, losses, last, .. } = self;
         losses.step(shared, namenode).await;
         if losses.are_known() {
             losses.take_interrupted(); // The listing shows what was missed.
@@ -114,9 +124,10 @@ impl Watch {
             }
             self.losses.step(&shared, &self.namenode).await;
             let is_known = self.following.is_some() && self.losses.are_known();
+            let changed = shared.state().nodes_changed;
             let is_due = match is_known {
-                true if self.last != Last::Failed && is_settled(&shared) => {
-                    began.elapsed() >= pause.max(RELIST_EVERY)
+                true if self.last != Last::Failed && is_settled(changed, shared.now()) => {
+                    began.elapsed() >= settled_pause(changed, self.listed, pause)
                         || self.losses.take_interrupted()
                         || self.has_folder_appeared().await
                 }
@@ -144,9 +155,17 @@ impl Watch {
 }
 
 /// Whether no DataNode has entered or left service lately.
-fn is_settled(shared: &HdfsSystem) -> bool {
-    let changed = shared.state().nodes_changed;
-    changed.is_none_or(|at| shared.now() >= at + UNSETTLED_FOR)
+fn is_settled(changed: Option<Duration>, now: Duration) -> bool {
+    changed.is_none_or(|at| now >= at + UNSETTLED_FOR)
+}
+
+/// Returns the longest pause after the last listing once DataNodes are settled. It stays short until a listing has
+/// begun after the last change of DataNodes.
+fn settled_pause(changed: Option<Duration>, listed: Duration, pause: Duration) -> Duration {
+    match changed {
+        Some(at) if listed <= at => pause,
+        _ => pause.max(RELIST_EVERY),
+    }
 }
 
 /// Follows changes and losses. Returns when the edit log cannot be followed any more.

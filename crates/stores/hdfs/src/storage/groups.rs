@@ -14,6 +14,7 @@ use super::coded::{Coded, is_raid, number_of};
 use super::members::Members;
 use super::names::{FolderId, Names, Place};
 use super::plain_stripes::PlainStripes;
+use super::recounts::Count;
 use crate::blocks::GroupBlock;
 use crate::listing::{FileRef, Phase};
 
@@ -54,6 +55,19 @@ impl Listed {
     pub fn has_spare(&self, index: u8) -> bool {
         self.group.raid().is_some()
             && self.homes.iter().filter(|&&(other, _)| other == index).nth(1).is_some()
+    }
+
+    /// Compares the listed replicas of a group's blocks, which should have one each. HDFS may keep others on DataNodes
+    /// for which `counts` returns false.
+    pub fn count(&self, counts: impl Fn(NodeId) -> bool) -> Count {
+        let is_another = |index: u8, node: NodeId| {
+            let mut others = self.homes.iter().filter(|&&(other, home)| other == index && home != node);
+            others.any(|&(_, home)| counts(home) && counts(node))
+        };
+        match self.homes.iter().any(|&(index, node)| is_another(index, node)) {
+            true => Count::Surplus,
+            false => Count::Agreed,
+        }
     }
 
     /// Whether a DataNode has a block of the group other than this one.
@@ -143,6 +157,11 @@ impl Held {
         let has = |index: u8| self.listed.homes.iter().any(|&(other, _)| other == index);
         let mut indices = blocks.iter().map(|block| block.index.0 as u8);
         self.asked >= self.settles || indices.all(|index| has(index) || self.last_home(index).is_some())
+    }
+
+    /// Returns the time at which the query for the last answer was sent.
+    pub fn asked(&self) -> Duration {
+        self.asked
     }
 
     /// Returns the last DataNode that held a lost block, and the time since which the block is lost.

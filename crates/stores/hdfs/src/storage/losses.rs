@@ -11,7 +11,7 @@ use tokio::task::{JoinError, JoinSet};
 use super::groups::Listed;
 use super::lost_files::LostFiles;
 use super::state::{HdfsSystem, mark_corrupt};
-use crate::listing::{LossCounts, OtherLists};
+use crate::listing::{LossCounts, OtherLists, Shortage};
 use crate::namenode::{AskError, NameNode};
 
 /// The lists are read again after this time while groups are on them. A second loss in a group changes no count.
@@ -59,9 +59,9 @@ enum LossError {
     Store(#[from] StoreError),
 }
 
-/// A stripe's entries in the lists: its group, or its listed blocks, each with the DataNodes whose replicas
-/// are known to be corrupt.
-type Signs = BTreeMap<i64, BTreeSet<String>>;
+/// A stripe's entries in the lists: that of its group, or those of its listed blocks. A further loss changes the
+/// number of live replicas in them.
+type Signs = BTreeMap<i64, Shortage>;
 
 /// The lists of groups that lack blocks, as they were last read.
 #[derive(Default)]
@@ -141,9 +141,7 @@ impl Losses {
         let took = shared.now() - asked;
         let (named, listed) = by_stripe(shared, named);
         shared.state().raiding.recounts.take_lists(listed.keys().copied());
-        let all = self.listed.keys().chain(listed.keys());
-        let changed: BTreeSet<i64> =
-            all.copied().filter(|group| self.listed.get(group) != listed.get(group)).collect();
+        let changed = changed(&self.listed, &listed);
         shared.state().formats.want(changed.iter().copied().filter(|group| listed.contains_key(group)));
         shared.lacking.notify_one();
         let again = self.again(&listed);
@@ -179,6 +177,12 @@ impl Losses {
     }
 }
 
+/// Returns the stripes whose entries are new, removed or different.
+fn changed(before: &BTreeMap<i64, Signs>, now: &BTreeMap<i64, Signs>) -> BTreeSet<i64> {
+    let all = before.keys().chain(now.keys()).copied();
+    all.filter(|stripe| before.get(stripe) != now.get(stripe)).collect()
+}
+
 /// Takes out up to `most` groups.
 fn take_first(groups: &mut BTreeSet<i64>, most: usize) -> BTreeSet<i64> {
     match groups.iter().nth(most).copied() {
@@ -195,10 +199,10 @@ fn take_first(groups: &mut BTreeSet<i64>, most: usize) -> BTreeSet<i64> {
 fn by_stripe(shared: &HdfsSystem, mut named: Signs) -> (Signs, BTreeMap<i64, Signs>) {
     let state = shared.state();
     let mut listed: BTreeMap<i64, Signs> = BTreeMap::new();
-    named.retain(|&number, addresses| {
+    named.retain(|&number, shortage| {
         let stripe = state.view.groups().stripe_of(number);
         if let Some(stripe) = stripe {
-            listed.entry(stripe).or_default().insert(number, addresses.clone());
+            listed.entry(stripe).or_default().insert(number, shortage.clone());
         }
         stripe.is_some()
     });
@@ -232,5 +236,28 @@ async fn look_up(shared: &Arc<HdfsSystem>, groups: Vec<Listed>) -> Result<(), Lo
     match error.filter(|_| all_failed) {
         Some(why) => Err(LossError::LookUp(why)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the lists with one group, of which this number of blocks is live.
+    fn lists(live: Option<u32>, corrupt: &[&str]) -> BTreeMap<i64, Signs> {
+        let corrupt = corrupt.iter().map(|&address| address.to_owned()).collect();
+        BTreeMap::from([(-16, Signs::from([(-16, Shortage { live, corrupt })]))])
+    }
+
+    #[test]
+    fn a_further_loss_in_a_group_on_the_lists_is_noticed() {
+        let before = lists(Some(8), &[]);
+        assert_eq!(changed(&before, &before.clone()), BTreeSet::new());
+        let others =
+            [lists(Some(7), &[]), lists(None, &[]), lists(Some(8), &["10.0.0.1:9866"]), BTreeMap::new()];
+        for other in others {
+            assert_eq!(changed(&before, &other), BTreeSet::from([-16]), "{other:?}");
+            assert_eq!(changed(&other, &before), BTreeSet::from([-16]), "{other:?}");
+        }
     }
 }

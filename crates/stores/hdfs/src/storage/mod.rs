@@ -133,12 +133,8 @@ impl System for HdfsSystem {
     fn heed(&self, write: &RecordWrite, done: &Done) {
         self.state().encoding.heed(write);
         match (write, &done.value) {
-            (RecordWrite::ForgetNode(node), _) => {
-                let mut state = self.state();
-                state.view.forget_node(*node);
-                state.forget_reports_of(*node);
-            }
-            (_, Answer::Node(node)) => self.assume_service(*node),
+            (RecordWrite::ForgetNode(node), _) => self.state().forget_node(*node),
+            (RecordWrite::Node { name, .. }, Answer::Node(node)) => self.note_registered(name, *node),
             _ => {}
         }
     }

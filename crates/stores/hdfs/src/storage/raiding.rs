@@ -27,7 +27,7 @@ pub(super) struct Raiding {
     unusable: BTreeMap<String, String>,
     /// The paths of these sources.
     unprotected: Arc<BTreeSet<String>>,
-    /// Stripes to query again until HDFS has as many replicas as it should.
+    /// Stripes, also those of groups, to query again until HDFS has as many replicas as it should.
     pub recounts: Recounts,
 }
 
@@ -164,7 +164,7 @@ impl HdfsSystem {
         };
         let mut state = self.state();
         let numbers = state.number(&self.attachment, nodes)?;
-        let homes = homes.into_iter().map(|(index, node)| (index, numbers[node.0])).collect();
+        let homes = homes.into_iter().filter_map(|(index, node)| Some((index, numbers[node.0]?))).collect();
         state.take_stripes(self.now(), asked, vec![(Listed { homes, ..known.clone() }, replication)])
     }
 
@@ -204,7 +204,7 @@ impl State {
     fn list_stripes(
         &mut self,
         source: &RaidedSource<'_>,
-        numbers: &[NodeId],
+        numbers: &[Option<NodeId>],
         listed: &mut Vec<Counted>,
     ) -> Option<String> {
         let place = self.place_of(source.path);
@@ -220,7 +220,8 @@ impl State {
                     continue;
                 }
             };
-            let homes = homes(&blocks).into_iter().map(|(index, node)| (index, numbers[node.0]));
+            let homes = homes(&blocks).into_iter();
+            let homes = homes.filter_map(|(index, node)| Some((index, numbers[node.0]?)));
             let stripe = RaidStripe::new(source, &stripe, code);
             let data = stripe.data.iter().map(|extent| files[&extent.inode]);
             let replication = Replication::of(data.chain([source.parity]));

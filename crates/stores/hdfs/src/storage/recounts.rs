@@ -1,7 +1,8 @@
-//! [`Recounts`]: stripes of raided files whose blocks the NameNode lists with more or fewer replicas than it should.
-//! Neither the edit log nor the lists of losses tell when HDFS has removed a surplus replica, for example
-//! after `setrep` or a move by the balancer. So these stripes are queried again, first soon and then ever more
-//! rarely, until the numbers agree. Pure: this module sends no queries.
+//! [`Recounts`]: stripes whose blocks the NameNode lists with more replicas than it should, or, of raided files, with
+//! fewer. Neither the edit log nor the lists of losses tell when HDFS has removed a surplus replica, for example
+//! after `setrep`, a move by the balancer, or the return of a DataNode whose blocks were rebuilt elsewhere. So these
+//! stripes are queried again, first soon and then ever more rarely, until the numbers agree. Pure: this module sends
+//! no queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,13 +11,13 @@ use std::time::Duration;
 /// replicas at later heartbeats, and many of them over minutes.
 const FIRST: Duration = Duration::from_secs(2);
 const LAST: Duration = Duration::from_secs(600);
-/// Maximum number of stripes that are remembered. For further ones, all raided files are listed later.
+/// Maximum number of stripes that are remembered. For further ones, all files are listed later.
 const MOST: usize = 100_000;
 
 /// How many replicas of a stripe's blocks the NameNode lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
-    /// As many as the replication of their files.
+    /// As many as the replication of their files; of a group, none has several.
     Agreed,
     /// Some block has more: HDFS will remove replicas.
     Surplus,
@@ -96,7 +97,7 @@ impl Recounts {
         due.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// Whether to list all raided files now, because stripes were left out and there is room for them.
+    /// Whether to list all files now, because stripes were left out and there is room for them.
     pub fn take_left_out(&mut self, now: Duration) -> bool {
         let is_due = self.relisted.is_none_or(|relisted| now >= relisted + LAST);
         if !self.are_left_out || !is_due || self.stripes.len() > MOST / 2 {

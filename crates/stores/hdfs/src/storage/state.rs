@@ -52,13 +52,13 @@ pub struct HdfsSystem {
 pub(super) struct State {
     pub ledger: Ledger,
     pub view: View,
-    /// The nodes' numbers by name.
+    /// The numbers of all registered nodes by name.
     numbers: BTreeMap<String, NodeId>,
     /// Current problems, by the task that found them.
     troubles: BTreeMap<&'static str, Vec<String>>,
     /// Current remarks for operators, by the task that made them.
     remarks: BTreeMap<&'static str, Vec<String>>,
-    /// When DataNodes last entered or left service.
+    /// When DataNodes last entered or left service, or blocks have moved in other ways that only listings tell.
     pub(super) nodes_changed: Option<Duration>,
     /// Groups to query again, because helpers found copies bad or missing.
     pub(super) suspects: BTreeSet<i64>,
@@ -139,26 +139,49 @@ impl State {
         }
     }
 
-    /// Returns the node numbers of these DataNodes. Numbers new DataNodes, and reports these as new nodes.
+    /// Returns the node numbers of these DataNodes. Numbers new DataNodes, and reports these as new nodes. A
+    /// DataNode that is down gets no number: the NameNode lists it also after its node was removed.
     pub fn number(
         &mut self,
         attachment: &Attachment,
         nodes: &[DataNode],
-    ) -> Result<Vec<NodeId>, CatalogError> {
-        let mut numbers = Vec::with_capacity(nodes.len());
-        for node in nodes {
-            let name = attachment.name_of(&node.address);
-            if let Some(&number) = self.numbers.get(name) {
-                numbers.push(number);
-                continue;
-            }
-            let record = self.ledger.number_node(name)?;
-            let number = record.id;
-            self.tell(vec![StoreChange::Node(record)]);
-            self.numbers.insert(name.to_owned(), number);
-            numbers.push(number);
+    ) -> Result<Vec<Option<NodeId>>, CatalogError> {
+        nodes.iter().map(|node| self.number_of(attachment, node)).collect()
+    }
+
+    fn number_of(
+        &mut self,
+        attachment: &Attachment,
+        node: &DataNode,
+    ) -> Result<Option<NodeId>, CatalogError> {
+        let name = attachment.name_of(&node.address);
+        let known = self.numbers.get(name).copied();
+        let is_down = node.standing.as_ref().is_some_and(|standing| !standing.live);
+        if known.is_some() || is_down {
+            return Ok(known);
         }
-        Ok(numbers)
+        let record = self.ledger.number_node(name)?;
+        let number = record.id;
+        self.numbers.insert(name.to_owned(), number);
+        self.tell(vec![StoreChange::Node(record)]);
+        Ok(Some(number))
+    }
+
+    /// Forgets a node that was removed. If its DataNode returns, it is a new node.
+    pub fn forget_node(&mut self, node: NodeId) {
+        self.numbers.retain(|_, other| *other != node);
+        self.view.forget_node(node);
+        self.forget_reports_of(node);
+    }
+
+    /// Has groups queried again of which HDFS will remove surplus copies. `asked` is the time of the query that listed
+    /// them.
+    fn count_replicas(&mut self, now: Duration, asked: Duration, listed: &[Listed]) {
+        let Self { view, raiding, .. } = self;
+        for listed in listed {
+            let count = listed.count(|node| view.nodes().counts(node));
+            raiding.recounts.note(now, asked, listed.group.number(), count);
+        }
     }
 
     fn tell_unjudged(&mut self) -> Option<StoreChange> {
@@ -234,6 +257,7 @@ impl HdfsSystem {
             state.view.recall_needed(needed);
             for node in state.ledger.nodes()? {
                 drop(state.view.assume_service(node.id)); // Reported later, together with everything else.
+                state.numbers.insert(node.name, node.id);
             }
         }
         Ok(())
@@ -258,10 +282,11 @@ impl HdfsSystem {
         }
     }
 
-    /// Assumes that a newly registered node is in service.
-    pub(super) fn assume_service(&self, node: NodeId) {
+    /// Records a newly registered node, and assumes that it is in service.
+    pub(super) fn note_registered(&self, name: &str, node: NodeId) {
         if self.namenode.is_some() {
             let mut state = self.state();
+            state.numbers.insert(name.to_owned(), node);
             let change = state.view.assume_service(node);
             state.tell(change.into_iter().collect());
         }
@@ -276,7 +301,7 @@ impl HdfsSystem {
         let mut state = self.state();
         let numbers = state.number(&self.attachment, &listing.nodes)?;
         let standings = numbers.iter().zip(&listing.nodes);
-        let standings = standings.filter_map(|(&number, node)| Some((number, node.standing.clone()?)));
+        let standings = standings.filter_map(|(&number, node)| Some((number?, node.standing.clone()?)));
         let (nodes, is_first) = (state.view.nodes(), state.contact.nodes_heard().is_none());
         let (before, maintained_before) = (nodes.needed().clone(), nodes.maintained());
         let takers_before = nodes.takers();
@@ -351,9 +376,10 @@ impl HdfsSystem {
                 phase: group.phase,
                 start: group.start,
                 group: group.group.into(),
-                homes: homes.map(|&(index, node)| (index, numbers[node])).collect(),
+                homes: homes.filter_map(|&(index, node)| Some((index, numbers[node]?))).collect(),
             });
         }
+        state.count_replicas(now, asked, &listed);
         let changed = state.view.take_groups(now, asked, listed, all);
         let mut changes = state.view.tell(now, changed);
         changes.extend(state.tell_service(now));
@@ -366,8 +392,9 @@ impl HdfsSystem {
         if all {
             doubted.retain(|&number, _| view.groups().inode(number).is_some());
         }
-        if all {
-            changes.extend(state.contact.note_listed()); // Reported after the stripes.
+        if all && let Some(listed) = state.contact.note_listed() {
+            changes.extend(state.view.note_first_told());
+            changes.push(listed); // Reported after the stripes.
         }
         state.tell(changes);
         state.forget_marks()
@@ -389,10 +416,11 @@ impl HdfsSystem {
         state.suspects.extend(stripes);
         if state.raiding.recounts.take_left_out(now) {
             touched.note_all();
+            state.nodes_changed = Some(now);
         }
     }
 
-    /// Returns stripes of raided files to query again, since HDFS has too many or too few replicas.
+    /// Returns stripes to query again, since HDFS has too many or too few replicas.
     pub(super) fn due_recounts(&self, most: usize) -> Vec<i64> {
         let now = self.now();
         let mut state = self.state();

@@ -1,8 +1,8 @@
 //! [`Touched`]: the raided files and folders that the NameNode's edit log concerns. Pure: an event only causes queries.
 //!
-//! Parity is valid only while its modification time is that of its source, so changes of times matter here. A
-//! file whose parity was invalid is queried again when it or its parity changes. A folder whose files are encoded together is
-//! queried again when one of its files changes.
+//! Without a note, parity is valid only while its modification time is that of its source and its owner may have made it, so
+//! changes of times, owners and attributes matter here. A file whose parity was invalid is queried again when it or its parity
+//! changes. A folder whose files are encoded together is queried again when one of its files changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -88,7 +88,9 @@ impl Touched {
 
     /// Has all raided files queried.
     pub fn note_all(&mut self) {
-        self.sources.insert("/".to_owned());
+        if !self.roots.is_empty() {
+            self.sources.insert("/".to_owned());
+        }
     }
 
     /// Returns the stripes to query now.
@@ -165,6 +167,7 @@ mod tests {
             (Edit::Removed(text("/a")), vec![10, 20], vec!["/a"]),
             (Edit::Removed(text("/raidrs/a/f")), vec![10], vec!["/a/f"]),
             (Edit::Touched(text("/raid/xor/new")), vec![], vec!["/new"]),
+            (Edit::Touched(text("/raid/xor/c/old-f")), vec![], vec!["/c/old-f"]),
             (Edit::Renamed { from: text("/tmp/x"), to: text("/raidrs/b") }, vec![30], vec!["/b"]),
             (Edit::Renamed { from: text("/a/f"), to: text("/d") }, vec![10], vec!["/a/f"]),
             // Their parity was invalid, and may be valid now.

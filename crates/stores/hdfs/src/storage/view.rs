@@ -11,7 +11,8 @@
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
 //! are reported. A group with such a block is *unsettled*. It is reported to the coordinator only once the
-//! block is listed, or a later answer lacks the block too.
+//! block is listed, or a later answer lacks the block too. Unsettled groups of the first complete listing are *late*:
+//! the coordinator must not take them for new ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,8 +28,8 @@ use super::groups::{CONFIRMING, Groups, Held, Listed, Told, fingerprint};
 use crate::blocks::GroupBlock;
 use crate::listing::{Service, Standing};
 
-/// When the state of a block may change although no answer is different.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// When the state of a block, or what is known of its bad copies, may change although no answer is different.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ends {
     Never,
     /// When a DataNode enters or leaves service.
@@ -51,6 +52,8 @@ pub(super) struct View {
     /// Groups that were not reported to the coordinator yet, because DataNodes may not have reported some of
     /// their blocks.
     unsettled: BTreeSet<i64>,
+    /// The groups of the first complete listing that were not settled then. The first one is still unsettled.
+    late: BTreeSet<i64>,
     /// Groups with several blocks on one DataNode, and one such DataNode.
     doubled: BTreeMap<i64, NodeId>,
 }
@@ -132,17 +135,46 @@ impl View {
     }
 
     /// Returns up to `most` groups with blocks that may be lost, and were seen unlisted long enough ago to query
-    /// the group again.
+    /// the group again; and groups with bad copies whose DataNodes have reported their blocks since the last query.
     pub fn waiting(&self, now: Duration, most: usize) -> Vec<Listed> {
         let settled = self.waiting.difference(&self.unsettled);
         let held = settled.filter_map(|&number| self.groups.get(number));
-        let due = held.filter(|held| held.missing_since().is_some_and(|since| now >= since + CONFIRMING));
+        let is_missing = |held: &Held| held.missing_since().is_some_and(|since| now >= since + CONFIRMING);
+        let due = held.filter(|held| is_missing(held) || self.has_due_mark(now, held));
         due.take(most).map(|held| held.listed.clone()).collect()
+    }
+
+    /// Whether another query would show if a bad copy still exists.
+    fn has_due_mark(&self, now: Duration, held: &Held) -> bool {
+        let is_due = |since: Duration| now >= since && held.asked() < since;
+        let stripe = held.listed.group.stripe_id();
+        self.bad.nodes(&stripe).any(|node| self.nodes.shown_since(node).is_some_and(is_due))
     }
 
     /// Returns the number of groups that were not reported to the coordinator yet.
     pub fn unsettled(&self) -> usize {
         self.unsettled.len()
+    }
+
+    /// Records that the first complete listing was reported to the coordinator. Returns the report that groups of it
+    /// are late, if there are any.
+    pub fn note_first_told(&mut self) -> Option<StoreChange> {
+        self.late.clone_from(&self.unsettled);
+        self.late_stripes()
+    }
+
+    /// Returns the report that groups are late, if there are any.
+    fn late_stripes(&self) -> Option<StoreChange> {
+        (!self.late.is_empty()).then_some(StoreChange::LateStripes(true))
+    }
+
+    /// Drops groups that are not late any more. Returns the report that no group is late, if these were the last ones.
+    fn drop_late(&mut self) -> Option<StoreChange> {
+        let were_late = !self.late.is_empty();
+        while self.late.first().is_some_and(|first| !self.unsettled.contains(first)) {
+            self.late.pop_first();
+        }
+        (were_late && self.late.is_empty()).then_some(StoreChange::LateStripes(false))
     }
 
     /// Returns the groups with several blocks on one DataNode, each with one such DataNode. NameNodes list only one
@@ -187,11 +219,10 @@ impl View {
             return None;
         }
         let id = held.listed.group.stripe_id();
-        let (mut is_unsure, mut is_waiting) = (false, false);
+        let mut last_end = self.end_of_marks(held, &id);
         let blocks = shape.blocks.iter().zip((0..).map(BlockIndex)).map(|(block, at)| {
             let (holder, ends) = self.holder(now, held, &id, block, at);
-            is_unsure |= ends != Ends::Never;
-            is_waiting |= ends == Ends::InTime;
+            last_end = last_end.max(ends);
             BlockRecord {
                 id: block.name.block_id(),
                 bytes: block.bytes,
@@ -206,10 +237,10 @@ impl View {
             .map(|(block, of)| block.node.filter(|_| !held.listed.has_spare(of.index.0 as u8)))
             .collect();
         self.doubled.extend(shared_node(&alone).map(|node| (number, node)));
-        if is_unsure {
+        if last_end != Ends::Never {
             self.unsure.insert(number);
         }
-        if is_waiting {
+        if last_end == Ends::InTime {
             self.waiting.insert(number);
         }
         Some(StripeRecord {
@@ -257,6 +288,16 @@ impl View {
         }
     }
 
+    /// Returns when it may become known that bad copies no longer exist.
+    fn end_of_marks(&self, held: &Held, stripe: &StripeId) -> Ends {
+        let end = |node| match self.nodes.shown_since(node) {
+            _ if self.nodes.shows_all(node, held.asked()) => Ends::Never,
+            Some(_) => Ends::InTime,
+            None => Ends::WithService,
+        };
+        self.bad.nodes(stripe).map(end).max().unwrap_or(Ends::Never)
+    }
+
     /// Returns the states of these groups that differ from the last report, and the groups that were removed.
     pub fn tell(&mut self, now: Duration, groups: impl IntoIterator<Item = i64>) -> Vec<StoreChange> {
         let mut changes = Vec::new();
@@ -278,6 +319,7 @@ impl View {
                 }
             }
         }
+        changes.extend(self.drop_late());
         changes
     }
 
@@ -316,7 +358,8 @@ impl View {
     }
 
     /// Forgets the states of bad copies that are no longer listed, once their blocks are listed elsewhere. Until then,
-    /// the NameNode may list a corrupt replica again: after a restart, it counts all replicas as healthy.
+    /// the NameNode may list a corrupt replica again: after a restart, it counts all replicas as healthy. So it does
+    /// when a DataNode returns with one, so the states of its copies are kept until an answer shows that they are gone.
     fn forget_marks(&mut self, stripe: &StripeRecord, number: i64) {
         let Some(held) = self.groups.get(number) else { return };
         let Some(shape) = held.listed.group.stripe() else { return };
@@ -324,7 +367,8 @@ impl View {
             let Some(block) = shape.blocks.get(usize::from(at.0)) else { return false };
             let index = block.index.0 as u8;
             let mut homes = held.listed.homes.iter().filter(|&&(other, _)| other == index).peekable();
-            homes.peek().is_none() || homes.any(|&(_, home)| home == node)
+            let is_awaited = homes.peek().is_none() || !self.nodes.shows_all(node, held.asked());
+            is_awaited || homes.any(|&(_, home)| home == node)
         });
     }
 
@@ -338,6 +382,7 @@ impl View {
             }
             changes.extend(stripe.map(|stripe| StoreChange::Stripe(stripe, false)));
         }
+        changes.extend(self.late_stripes());
         changes
     }
 

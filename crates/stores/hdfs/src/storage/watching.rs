@@ -309,7 +309,8 @@ fn lonely(shared: &HdfsSystem, addresses: &BTreeSet<String>) -> Vec<String> {
         if blocks > 0 && !shared.attachment.helpers.values().any(|helper| *helper == node.name) {
             lines.push(format!(
                 "DataNode {} has {blocks} blocks but no helper, so they are neither read nor repaired there; \
-                 add a helper with `mend node add` and set `datanode = \"{}\"` in mend.toml",
+                 add a helper with `mend node add`, set `datanode = \"{}\"` and `folders` in mend.toml, and restart the \
+                 coordinator",
                 node.name, node.name
             ));
         }

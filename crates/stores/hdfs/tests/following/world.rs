@@ -11,13 +11,11 @@ use hdfs::{Attachment, BlockGroup, NameNodeSettings};
 use repair::NodeId;
 use store_api::{BlockState, NodeRecord, SharedRecords, Storage, StoreChange, StripeRecord};
 use tempfile::TempDir;
+use testbed::eventually;
 use testbed::hdfs::{Cluster, ClusterOptions, Hadoop, StoredFiles};
-use testbed::{eventually, eventually_within};
 
 const NODES: usize = 6;
 pub const POLICY: &str = "RS-3-2-1024k";
-/// Changes are read every second, and the answers to further queries take a moment.
-pub const SOON: Duration = Duration::from_secs(5);
 
 pub struct World {
     pub cluster: Cluster,
@@ -74,15 +72,19 @@ impl World {
         log.lines().filter(|line| line.contains("cmd=listStatus\tsrc=/\t")).count()
     }
 
-    /// Returns the DataNode of a block in a file's only group, the block's files, and its name in Mend.
+    /// Returns the DataNode of a block in a file's only group, the block's files, and its name in Mend. A DataNode
+    /// reports a block a moment after the client has written it.
     pub fn replica(&mut self, path: &str, at: usize) -> (usize, [PathBuf; 2], String) {
-        let file = self.cluster.console().fsck(path).remove(0);
-        let (block, policy) = (&file.blocks[0], POLICY.parse().expect("a policy"));
-        let group = BlockGroup { number: block.number, stamp: block.stamp, bytes: block.bytes, policy };
-        let name = group.stripe().expect("not empty").blocks[at].name;
-        let node = self.cluster.node_at(block.holder(name.block()).expect("held"));
-        let files = self.cluster.nodes()[node].replica(name.block(), &name.to_string()).expect("there");
-        (node, files, name.to_string())
+        let policy = POLICY.parse().expect("a policy");
+        eventually("the block to be listed", || {
+            let file = self.cluster.console().fsck(path).remove(0);
+            let block = &file.blocks[0];
+            let group = BlockGroup { number: block.number, stamp: block.stamp, bytes: block.bytes, policy };
+            let name = group.stripe().expect("not empty").blocks[at].name;
+            let node = self.cluster.node_at(block.holder(name.block())?);
+            let files = self.cluster.nodes()[node].replica(name.block(), &name.to_string())?;
+            Some((node, files, name.to_string()))
+        })
     }
 
     /// Deletes the files of a block behind its DataNode's back. Returns the block's name in Mend.
@@ -95,7 +97,7 @@ impl World {
     /// Waits until the store knows the groups of all files, and no others.
     pub fn assert_known(&mut self) -> Duration {
         let (groups, began) = (self.groups(), Instant::now());
-        eventually_within(SOON, "all groups to be known", || (self.store.stripes() == groups).then_some(()));
+        eventually("all groups to be known", || (self.store.stripes() == groups).then_some(()));
         began.elapsed()
     }
 }

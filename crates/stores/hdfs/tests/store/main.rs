@@ -10,8 +10,8 @@ mod world;
 
 use std::process::ExitCode;
 
-use testbed::Case;
 use testbed::hdfs::run_hdfs_cases;
+use testbed::{Case, Cases};
 
 use crate::world::World;
 
@@ -31,5 +31,5 @@ const CASES: &[(&str, Case<World>)] = &[
 ];
 
 fn main() -> ExitCode {
-    run_hdfs_cases(World::boot, CASES)
+    run_hdfs_cases(World::boot, Cases { usual: CASES, long: &[] })
 }

@@ -49,6 +49,9 @@ impl Subject {
         eventually("its DataNode is back", || {
             TcpStream::connect(address(world, self.node)).is_ok().then_some(())
         });
+        // If it took long to start, the NameNode missed the block before the DataNode was registered again.
+        world.cluster.await_nodes(world.cluster.nodes().len());
+        world.cluster.await_plugins();
     }
 
     fn push_to(&self, world: &mut World, to: SocketAddr) {
@@ -82,6 +85,7 @@ impl Subject {
         world.cluster.stop(self.node);
         world.cluster.start(self.node);
         world.cluster.await_nodes(world.cluster.nodes().len());
+        world.cluster.await_plugins();
         world.reopen(self.node, true);
         world.await_whole();
         world.assert_files();

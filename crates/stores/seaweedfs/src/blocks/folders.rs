@@ -182,8 +182,8 @@ impl Folders {
         first: &'f Path,
     ) -> impl Iterator<Item = PathBuf> + use<'f> {
         let others = self.small.iter().map(PathBuf::as_path).filter(move |&folder| folder != first);
-        let name = volume.file(extension);
-        [first].into_iter().chain(others).map(move |folder| folder.join(&name))
+        let (name, fits) = (volume.file(extension), volume.can_have(extension));
+        [first].into_iter().chain(others).filter(move |_| fits).map(move |folder| folder.join(&name))
     }
 
     /// Whether one of the folders contains the volume's index.
@@ -218,6 +218,9 @@ impl Folders {
         extension: &str,
         folder: &Path,
     ) -> Result<bool, BlockError> {
+        if !volume.can_have(extension) {
+            return Ok(false);
+        }
         let path = folder.join(volume.file(extension));
         Ok(self.run(folder, || file_bytes(&path))?.is_some_and(|bytes| bytes > 0))
     }
@@ -411,8 +414,10 @@ impl Folders {
         self.temporary_named(folder, &shard.to_string())
     }
 
+    /// Leaves out the collection, because the longest file names have no room for a prefix and a suffix.
     fn temporary_named(&self, folder: &Path, name: &str) -> PathBuf {
-        folder.join(format!("{}{name}{TEMPORARY_SUFFIX}", self.own_names.next_prefix()))
+        let short = name.rsplit_once('_').map_or(name, |(_, short)| short);
+        folder.join(format!("{}{short}{TEMPORARY_SUFFIX}", self.own_names.next_prefix()))
     }
 }
 

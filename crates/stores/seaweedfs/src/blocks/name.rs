@@ -10,7 +10,10 @@ use super::Encoding;
 /// SeaweedFS supports shard numbers from 0 to 31.
 pub const MAX_SHARDS: u8 = 32;
 
-const MAX_COLLECTION_BYTES: usize = 200; // With suffixes, the name fits every file system.
+/// Longest name of a file that Linux permits.
+const MAX_NAME_BYTES: usize = 255;
+/// Longest name of a volume, which leaves room for the extension of a shard.
+const MAX_VOLUME_BYTES: usize = MAX_NAME_BYTES - ".ec00".len();
 
 /// A volume as it appears in file names: `COLLECTION_ID`, or `ID` in the unnamed collection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,10 +56,11 @@ pub struct NotAnEncoding(pub String);
 pub struct NotAShard(pub String);
 
 impl VolumeName {
-    /// Creates a volume name; `None` if it is not valid in a file name.
+    /// Creates a volume name; `None` if no server can have files of this name.
     pub fn new(collection: &str, id: u32) -> Option<Self> {
-        let fits = collection.len() <= MAX_COLLECTION_BYTES && !collection.contains(['/', '\0']);
-        (fits && id > 0).then(|| Self { collection: collection.to_owned(), id })
+        let name = Self { collection: collection.to_owned(), id };
+        let fits = name.to_string().len() <= MAX_VOLUME_BYTES && !collection.contains(['/', '\0']);
+        (fits && id > 0).then_some(name)
     }
 
     /// Returns the volume's collection; empty for the unnamed one.
@@ -72,6 +76,12 @@ impl VolumeName {
     /// Returns the name of one of the volume's files, given its extension, such as `.ecx` or `.vif`.
     pub(super) fn file(&self, extension: &str) -> String {
         format!("{self}{extension}")
+    }
+
+    /// Whether the volume can have a file with this extension. The name of an `.ecsum` may be too long although
+    /// those of the volume's other files fit.
+    pub(crate) fn can_have(&self, extension: &str) -> bool {
+        self.file(extension).len() <= MAX_NAME_BYTES
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -154,7 +164,7 @@ mod tests {
 
     #[test]
     fn names_of_other_files_are_refused() {
-        let long = format!("{}_1.ec00", "x".repeat(201));
+        let long = format!("{}_1.ec00", "x".repeat(249));
         for text in [
             "",
             "1",
@@ -178,6 +188,10 @@ mod tests {
         ] {
             assert_eq!(text.parse::<ShardName>(), Err(NotAShard(text.to_owned())), "{text}");
         }
+        let longest = &long[1..];
+        let volume = longest.parse::<ShardName>().expect("a shard").volume;
+        assert_eq!(longest.len(), 255);
+        assert!(volume.can_have(".ecx") && volume.can_have(".vif") && !volume.can_have(".ecsum"));
         let shard: ShardName = "a_b_17.ec31".parse().expect("a shard");
         assert_eq!((shard.volume.collection(), shard.volume.id(), shard.shard), ("a_b", 17, 31));
     }

@@ -86,8 +86,10 @@ impl ShardBlocks {
         Ok(Arc::new(self.shared.reader(&shard, &self.shared.folders.find(&shard)?)?))
     }
 
-    /// Opens a shard that the coordinator records with this digest. If the server has the shard on several disks, one
-    /// of them may have an outdated encoding of it; the copy with this digest counts.
+    /// Opens a shard that the coordinator records with this digest. If the server has the shard on several
+    /// disks, one of them may have an outdated encoding of it; the copy with this digest counts. If there is
+    /// none, and the first copy has no checksums, it is opened all the same: a scrub finds out whether it can be
+    /// read, and the helper serves none of its bytes.
     fn open_recorded(
         &self,
         block: &BlockId,
@@ -96,11 +98,14 @@ impl ShardBlocks {
         let opened = self.open_block(block);
         let Some(recorded) = recorded else { return opened };
         match opened {
-            Ok(reader) if reader.digest().is_none_or(|found| found == recorded) => Ok(reader),
+            Ok(reader) if reader.digest() == Some(recorded) => Ok(reader),
             Err(error @ (BlockError::Missing { .. } | BlockError::Hangs { .. })) => Err(error),
             other => match self.copy_with(&shard(block)?, recorded) {
                 Some(reader) => Ok(reader),
-                None => other.and_then(|_| Err(other_checksums(block))),
+                None => other.and_then(|reader| match reader.digest() {
+                    Some(_) => Err(other_checksums(block)),
+                    None => Ok(reader),
+                }),
             },
         }
     }

@@ -344,6 +344,15 @@ fn of_two_copies_the_one_with_the_recorded_checksums_counts() {
     let unknown =
         blocks.open(&local(Some(Digest::of_u32("ecsum", 1)))).map(drop).expect_err("no copy has it");
     assert!(matches!(unknown, BlockError::Corrupt { .. }), "the first copy is too short: {unknown}");
+    // No checksums are there for the first copy, so nothing shows that it is outdated.
+    server.write("a/p_5.ec01", &others[1]);
+    fs::remove_file(server.folder("a/p_5.ecsum")).expect("removed");
+    server.write("a/p_5.vif", &vif(1, 2, BYTES));
+    assert_eq!(blocks.open(&local(digest)).expect("the other copy").digest(), digest);
+    // Without the other copy, a scrub reads the first one, and helpers refuse to serve it.
+    fs::remove_file(server.folder("b/p_5.ec01")).expect("removed");
+    assert_eq!(blocks.open(&local(digest)).expect("it can be read").digest(), None);
+    assert_eq!(blocks.verify_recorded(&id("p_5.ec01"), digest, &OpenGate).expect("it can be read"), None);
 }
 
 /// Without a digest in the request, the coordinator uses no checksums for the volume's present encoding.
@@ -493,6 +502,42 @@ fn small_files_are_copied_to_the_folder_of_a_new_shard() {
         assert_eq!(read("a"), read("b"), "{file}");
     }
     assert!(!server.names("b").iter().any(|name| name.contains("tmp")), "nothing is left");
+}
+
+/// The names of the volume's files are as long as the file system permits.
+#[test]
+fn shards_of_the_longest_names_are_listed_and_written() {
+    for longest in ["_5.ecsum", "_5.ec00"] {
+        write_shard_of_long_name(&format!("{}_5", "x".repeat(255 - longest.len())));
+    }
+}
+
+/// Writes a shard of a volume that has an `.ecsum` only if its name leaves room for one.
+fn write_shard_of_long_name(volume: &str) {
+    let root = tempfile::tempdir().expect("a temporary folder");
+    let folder = |name: &str| root.path().join(name);
+    for name in ["a", "b"] {
+        fs::create_dir(folder(name)).expect("made");
+    }
+    let has_sums = volume.len() + ".ecsum".len() <= 255;
+    let shards: Vec<Vec<u8>> = (0..3).map(|seed| pattern(seed, BYTES)).collect();
+    let files = [
+        (".vif", vif(2, 1, BYTES)),
+        (".ecsum", made::ecsum(ratio(), BLOCK, &shards)),
+        (".ec00", shards[0].clone()),
+    ];
+    for (extension, bytes) in files.into_iter().filter(|(extension, _)| *extension != ".ecsum" || has_sums) {
+        fs::write(folder("a").join(format!("{volume}{extension}")), bytes).expect("written");
+    }
+    // The other copy makes the new shard's disk the second one, to which the metadata files are copied.
+    fs::write(folder("b").join(format!("{volume}.ec02")), &shards[1]).expect("written");
+    let blocks = ShardBlocks::open(&[folder("a"), folder("b")], None).expect("two folders");
+    make(&blocks, &format!("{volume}.ec02"), &shards[2]).expect("room");
+    let held = blocks.list().expect("readable");
+    let held: Vec<_> = held.iter().map(|held| held.id.0.strip_prefix(volume)).collect();
+    assert_eq!(held, [Some(".ec00"), Some(".ec02")]);
+    blocks.open_block(&id(&format!("{volume}.ec02"))).expect("readable");
+    assert_eq!(folder("b").join(format!("{volume}.ecsum")).exists(), has_sums, "it was copied");
 }
 
 #[test]

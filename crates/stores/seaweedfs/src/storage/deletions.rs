@@ -27,13 +27,15 @@ use tokio::time::timeout;
 use super::claims::Hold;
 use super::inspection::bring;
 use super::needles::{
-    MAX_JOURNAL_BYTES, delete, deleted_on, foreign_journal, journalled, not_heeded, record,
+    MAX_JOURNAL_BYTES, delete, deleted_on, foreign_journal, journalled, not_heeded, record, unheeded,
 };
+use super::open::NOT_AUTOMATIC;
 use super::state::{Knowledge, Shared, State};
 use crate::blocks::{Encoding, ShardName, VolumeName};
 use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
+use crate::volumes::Volumes;
 
 /// Timeout for reading the journal of a server that does not have the shard, or the journal's age. A silent server
 /// must not hold up the shard's publication; its deletions are made later.
@@ -42,6 +44,8 @@ const JOURNAL_LIMIT: Duration = Duration::from_secs(5);
 /// with the patient limit.
 const REPORT_LIMIT: Duration = Duration::from_secs(5);
 const PATIENT_LIMIT: Duration = Duration::from_secs(600);
+/// Why a recorded deletion is late until it is tried.
+const NOT_TRIED: &str = "the deletions were not tried since the coordinator started";
 const UNKNOWN_ENCODING: &str = "the volume's encoding is unknown at present";
 /// Prefix of the keys under which late deletions are recorded.
 const PREFIX: &str = "seaweedfs/deletions/";
@@ -53,7 +57,8 @@ struct Late {
     server: String,
 }
 
-/// Late deletions, with the error of the last attempt; an empty text before the end of the first attempt.
+/// Late deletions, with the error of the last attempt; an empty text before the end of the first attempt. Entries of
+/// earlier coordinators have [`NOT_TRIED`] or [`NOT_AUTOMATIC`].
 #[derive(Default)]
 pub(super) struct LateDeletions(BTreeMap<Late, String>);
 
@@ -105,18 +110,31 @@ impl Late {
 }
 
 impl LateDeletions {
-    /// Returns the deletions whose last attempt has failed, one sentence for each shard and server.
+    /// Returns the deletions that are not made, one sentence for each shard and server.
     pub fn lines(&self) -> Vec<String> {
         let failed = self.0.iter().filter(|(_, why)| !why.is_empty());
         let line = |(it, why): (&Late, &String)| {
             let volume = it.shard().map_or_else(|| it.block.clone(), |shard| shard.volume.to_string());
+            let next =
+                if why == NOT_AUTOMATIC { "Mend does not delete them there" } else { "Mend tries again" };
             format!(
                 "deleted needles of volume {volume} may be readable through volume server {}, which has {}: \
-                 {why}; Mend tries again",
+                 {why}; {next}",
                 it.server, it.block
             )
         };
         failed.map(line).collect()
+    }
+
+    /// Returns the volumes with deletions that may be made now: their servers are listed with the shards.
+    pub fn due(&self, volumes: &Volumes) -> BTreeSet<u32> {
+        let is_there = |shard: &ShardName, server: &str| {
+            let homes = volumes.homes(shard.volume.id(), shard.shard);
+            homes.iter().any(|home| home.server.0 == server)
+        };
+        let due = self.0.iter().filter(|&(_, why)| why != NOT_AUTOMATIC);
+        let found = due.filter_map(|(it, _)| it.shard().filter(|shard| is_there(shard, &it.server)));
+        found.map(|shard| shard.volume.id()).collect()
     }
 }
 
@@ -146,7 +164,8 @@ impl State {
 }
 
 impl Knowledge {
-    /// Loads the late deletions that earlier coordinators recorded.
+    /// Loads the late deletions that earlier coordinators recorded. If Mend may not change servers unasked, they are
+    /// left alone.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -154,7 +173,8 @@ impl Knowledge {
         let mut state = self.state();
         let records = state.ledger.list(PREFIX)?;
         let kept = records.into_iter().filter_map(|(_, value)| serde_json::from_value(value).ok());
-        state.late_deletions.0 = kept.map(|it| (it, String::new())).collect();
+        let why = if self.attachment.may_change { NOT_TRIED } else { NOT_AUTOMATIC };
+        state.late_deletions.0 = kept.map(|it| (it, why.to_owned())).collect();
         Ok(())
     }
 }
@@ -217,27 +237,30 @@ impl<'s> Deletions<'s> {
         }
     }
 
-    /// Makes the late deletions of a volume again.
+    /// Makes the late deletions of a volume again, unless they are left alone. Forgets those of servers that no longer
+    /// have the shard.
     pub(super) async fn retry(self, name: &VolumeName) {
-        let late: Vec<Late> = {
+        let late: Vec<(Late, bool)> = {
             let state = self.shared.known.state();
-            let of_volume = |it: &&Late| it.volume() == Some(name.id());
-            state.late_deletions.0.keys().filter(of_volume).cloned().collect()
+            let all = state.late_deletions.0.iter().filter(|(it, _)| it.volume() == Some(name.id()));
+            all.map(|(it, why)| (it.clone(), why != NOT_AUTOMATIC)).collect()
         };
-        for it in late {
+        for (it, may_try) in late {
             let (Some(shard), server) = (it.shard(), ServerId(it.server.clone())) else { continue };
-            let (was_there, is_there) = {
+            let (is_elsewhere, is_there) = {
                 let state = self.shared.known.state();
                 let volumes = state.view.volumes();
                 let homes = volumes.homes(name.id(), shard.shard);
+                // While the encoding is unknown, so are the places of its shards.
+                let is_known = volumes.known(name.id()).is_some();
                 (
-                    volumes.is_home(name.id(), shard.shard, &server),
+                    is_known && !volumes.is_home(name.id(), shard.shard, &server),
                     homes.iter().any(|home| home.server == server),
                 )
             };
-            if !was_there {
+            if is_elsewhere {
                 self.shared.known.state().forget_late(&it);
-            } else if is_there {
+            } else if is_there && may_try {
                 let stripe = StripeId(name.to_string());
                 // This may take minutes, so it happens before the lock is taken.
                 let recorded = self.recorded(&shard, &server, Extent::Everything(PATIENT_LIMIT)).await;
@@ -312,6 +335,31 @@ impl<'s> Deletions<'s> {
             self.shared.known.state().note_late(&late, String::new());
         }
         Ok(())
+    }
+
+    /// Fails if a server with a disk without shards of a volume returns a journal that is not the one beside its
+    /// shards. If its `.vif` is of another encoding, so may be this journal, and beside the current `.vif` it would
+    /// look like a current one.
+    ///
+    /// # Errors
+    /// The reason with the operator's next step, as text.
+    pub(super) async fn check_idle_disk(self, name: &VolumeName, server: &ServerId) -> Result<(), String> {
+        if !self.shared.known.state().view.volumes().has_idle_disk(name.id(), server) {
+            return Ok(());
+        }
+        let shards = self.shard_of_each_disk(name, server);
+        let encoding = self.encoding(name).ok_or(UNKNOWN_ENCODING)?;
+        let connection = self.shared.known.connect(server).await?;
+        let asked = timeout(PATIENT_LIMIT, unheeded(&connection, name, &shards, encoding)).await;
+        match asked.map_err(|_| format!("{server} has not reported which deletions it heeds in time"))?? {
+            0 => Ok(()),
+            several => Err(format!(
+                "it is on a disk without shards of the volume, and the journal there has {several} deletions that \
+                 the server does not heed, so it may be of the other encoding too; remove {name}.vif and {name}.ecj \
+                 from the folders of the server that have no shards of the volume and whose {name}.vif has another \
+                 encodeTsNs than those of other servers"
+            )),
+        }
     }
 
     /// Records deletions on a server that has mounted shards of the volume.
@@ -516,9 +564,15 @@ impl Shared {
     /// # Errors
     /// The reason, as text.
     pub(super) async fn check_journal(&self, name: &VolumeName, server: &ServerId) -> Result<(), String> {
-        let expected = self.known.state().view.expected(name.id()).ok_or(UNKNOWN_ENCODING)?;
-        let asked =
-            async { foreign_journal(&self.known.connect(server).await?, name, expected.encoding).await };
+        let (expected, has_idle_disk) = {
+            let state = self.known.state();
+            let expected = state.view.expected(name.id()).ok_or(UNKNOWN_ENCODING)?;
+            (expected, state.view.volumes().has_idle_disk(name.id(), server))
+        };
+        let asked = async {
+            let connection = self.known.connect(server).await?;
+            foreign_journal(&connection, name, expected.encoding, has_idle_disk).await
+        };
         let asked = timeout(JOURNAL_LIMIT, asked).await;
         let found =
             asked.map_err(|_| format!("{server} has not reported the age of its {name}.ecj in time"))?;

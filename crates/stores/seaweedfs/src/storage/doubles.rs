@@ -15,6 +15,7 @@ use store_api::{
 use super::AttachedCatalog;
 use super::open::Attachment;
 use super::state::Shared;
+use crate::address::ListedAddress;
 use crate::blocks::{EncodedVolume, Encoding};
 use crate::listing::{Holding, Listing, Server, ServerId};
 use crate::master::MasterClient;
@@ -88,7 +89,12 @@ impl Records for Paper {
 
 /// Starts a storage over these records. It calls no server.
 pub(super) fn start(paper: &Arc<Mutex<Paper>>) -> AttachedCatalog {
-    start_without(paper, BTreeSet::new())
+    start_with(paper, attachment())
+}
+
+/// Like [`start`], but the storage may not change servers without being asked.
+pub(super) fn start_passive(paper: &Arc<Mutex<Paper>>) -> AttachedCatalog {
+    start_with(paper, Attachment { may_change: false, ..attachment() })
 }
 
 /// Like [`start`], with encodings that the operator has abandoned.
@@ -96,13 +102,21 @@ pub(super) fn start_without(
     paper: &Arc<Mutex<Paper>>,
     abandoned: BTreeSet<EncodedVolume>,
 ) -> AttachedCatalog {
-    let attachment = Attachment {
+    start_with(paper, Attachment { abandoned, ..attachment() })
+}
+
+fn attachment() -> Attachment {
+    Attachment {
         masters: Vec::new(),
         security: Security::plain(),
         helpers: BTreeMap::new(),
         list_every: LIST_EVERY,
-        abandoned,
-    };
+        abandoned: BTreeSet::new(),
+        may_change: true,
+    }
+}
+
+fn start_with(paper: &Arc<Mutex<Paper>>, attachment: Attachment) -> AttachedCatalog {
     let master = MasterClient::new(Vec::new(), Security::plain());
     let records: SharedRecords = paper.clone();
     let shared = |ledger, teller| Shared::new(master, attachment, ledger, teller);
@@ -122,7 +136,7 @@ pub(super) fn listing<const N: usize>(servers: [&str; N]) -> Listing {
             shards: [(shard, 100)].into(),
         });
         let connected = Server {
-            address: format!("{name}:8080").parse().expect("an address"),
+            address: ListedAddress::of(&format!("{name}:8080"), 0),
             data_center: "d".to_owned(),
             rack: "r".to_owned(),
             disks: BTreeMap::new(),

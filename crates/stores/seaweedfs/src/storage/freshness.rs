@@ -1,8 +1,8 @@
 //! The order of listings. Pure: time is an argument.
 //!
 //! Tasks request listings of the whole cluster and of single volumes at the same time, and the answers come in any
-//! order. Every listing contains all servers. A listing is applied as far as no other one that was requested later
-//! was applied before it.
+//! order. Every listing contains all servers. Their ordinary volumes are complete only in a listing of the whole
+//! cluster. A listing is applied as far as no other one that was requested later was applied before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::claims::Hold;
 use super::deletions::{Deletions, foreign};
+use super::open::NOT_AUTOMATIC;
 use super::remounts::Unmounted;
 use super::side_files::{Checksums, Copies, Problem, Verdict};
 use super::state::{Shared, State};
@@ -38,11 +39,20 @@ const FILES: [SmallFile; 3] = [SmallFile::Ecx, SmallFile::Vif, SmallFile::Ecsum]
 /// Results of the inspections.
 #[derive(Default)]
 pub(super) struct Inspection {
-    /// The volume that was inspected last.
+    /// The volume that was inspected last in the order of all volumes.
     last: u32,
+    /// The volume that was inspected last because of its late deletions.
+    last_late: u32,
+    /// Whether the last turn was that of such a volume.
+    was_late: bool,
+    /// The time that turns of such volumes have taken beyond that of the other turns. A server that hangs makes a turn
+    /// take minutes, and the pause after it an hour.
+    late_lead: Duration,
     /// Problems that are not solved, by volume, server and file: what is wrong, and why it has not been
     /// fixed.
     standing: BTreeMap<(u32, ServerId, SmallFile), String>,
+    /// Problems that a requested inspection reports again.
+    again: BTreeSet<(u32, ServerId, SmallFile)>,
     /// Files without a majority, by volume and file: no content is the same on more than half of the servers.
     split: BTreeMap<(u32, SmallFile), String>,
     /// Journals that another encoding has left, by volume and server.
@@ -63,7 +73,9 @@ pub(super) async fn inspect(storage: Weak<Shared>) {
         if let Some(volume) = next {
             shared.inspect(volume).await;
         }
-        rest = LOOK_EVERY.max(began.elapsed() * REST);
+        let took = began.elapsed();
+        rest = LOOK_EVERY.max(took * REST);
+        shared.known.state().inspection.note_turn(took + rest);
     }
 }
 
@@ -71,6 +83,14 @@ impl Inspection {
     /// Records that a shard of a volume is about to move.
     pub fn note_move(&mut self, volume: u32) {
         self.moved.insert(volume);
+    }
+
+    /// Records how long the last turn takes with the pause after it.
+    pub fn note_turn(&mut self, took: Duration) {
+        self.late_lead = match self.was_late {
+            true => self.late_lead + took,
+            false => self.late_lead.saturating_sub(took),
+        };
     }
 
     /// Whether servers have different checksums of a volume, of which none are used.
@@ -82,6 +102,11 @@ impl Inspection {
     pub fn lines(&self) -> Vec<String> {
         let files = self.standing.values().chain(self.split.values()).chain(self.journals.values());
         files.chain(self.unmounted.lines()).cloned().collect()
+    }
+
+    /// Whether a problem was reported, and is not to be reported again.
+    fn is_reported(&mut self, problem: &(u32, ServerId, SmallFile)) -> bool {
+        !self.again.remove(problem) && self.standing.contains_key(problem)
     }
 
     /// Records which of these servers have a journal of another encoding, and why it is one.
@@ -99,11 +124,25 @@ impl Inspection {
     }
 }
 
+/// Returns the next of these volumes after `last`, or else the first.
+fn following(ids: &BTreeSet<u32>, last: &mut u32) -> Option<u32> {
+    let next = ids.iter().copied().find(|id| *id > *last).or(ids.first().copied());
+    *last = next.unwrap_or_default();
+    next
+}
+
 impl State {
-    fn next_to_inspect(&mut self) -> Option<u32> {
-        let ids: Vec<u32> = self.view.volumes().iter().map(|(id, _)| id).collect();
-        let next = ids.iter().copied().find(|&id| id > self.inspection.last).or(ids.first().copied());
-        self.inspection.last = next.unwrap_or_default();
+    /// Returns the next volume to inspect. If there are volumes with late deletions, every second turn is that of one of
+    /// them, because deleted needles are readable until then. But these turns take at most half of the time.
+    pub(super) fn next_to_inspect(&mut self) -> Option<u32> {
+        let ids: BTreeSet<u32> = self.view.volumes().iter().map(|(id, _)| id).collect();
+        let late = self.late_deletions.due(self.view.volumes());
+        let inspection = &mut self.inspection;
+        inspection.was_late = !inspection.was_late && !late.is_empty() && inspection.late_lead.is_zero();
+        let next = match inspection.was_late {
+            true => following(&late, &mut inspection.last_late),
+            false => following(&ids, &mut inspection.last),
+        };
         self.inspection.split.retain(|(id, _), _| ids.contains(id));
         // No later comparison includes a server that has no shards of the volume any more.
         let volumes = self.view.volumes();
@@ -180,7 +219,7 @@ impl Shared {
     pub(super) async fn inspect_all(self: &Arc<Self>) {
         let volumes: Vec<u32> = {
             let mut state = self.known.state();
-            state.inspection.standing.clear(); // This makes `inspect` report known problems again.
+            state.inspection.again = state.inspection.standing.keys().cloned().collect();
             state.view.volumes().iter().map(|(id, _)| id).collect()
         };
         for volume in volumes {
@@ -213,6 +252,7 @@ impl Shared {
         file == SmallFile::Ecsum && self.known.state().view.files().is_doubted(name.id(), expected.encoding)
     }
 
+    /// Reports a bad copy of a file, and replaces it if Mend may change servers unasked.
     async fn put_right(
         self: &Arc<Self>,
         name: &VolumeName,
@@ -221,10 +261,16 @@ impl Shared {
         problem: &Problem,
     ) {
         let key = (name.id(), server.clone(), file);
-        let is_known = self.known.state().inspection.standing.contains_key(&key);
+        let is_known = self.known.state().inspection.is_reported(&key);
         if !is_known {
             tracing::warn!(file = file.of(name), %server, %problem, "a small file of a volume is missing or wrong");
             self.known.state().tell_spoiled(name, server, file, problem);
+        }
+        if !self.known.attachment.may_change {
+            let why = format!("{NOT_AUTOMATIC}, so Mend does not replace it");
+            let line = describe(name, server, (file, problem), &why);
+            self.known.state().inspection.standing.insert(key, line);
+            return;
         }
         let stripe = StripeId(name.to_string());
         let done = match self.begin_upkeep(&stripe).await {
@@ -239,11 +285,8 @@ impl Shared {
         match done {
             Ok(()) => drop(state.inspection.standing.remove(&key)),
             Err(why) => {
-                let line = format!(
-                    "{} on {server}: {problem}; replacing it has failed so far: {why}; if this persists, \
-                     copy the file by hand from another server",
-                    file.of(name)
-                );
+                let why = format!("replacing it has failed so far: {why}");
+                let line = describe(name, server, (file, problem), &why);
                 state.inspection.standing.insert(key, line);
             }
         }
@@ -335,9 +378,10 @@ impl Shared {
             }
             // Beside the current `.vif`, a journal of another encoding would look like a current one.
             self.check_journal(name, server).await?;
+            Deletions::of(self).check_idle_disk(name, server).await?;
         }
         let source = verdict.good.first().ok_or("no server has a good copy")?;
-        if file == SmallFile::Ecx && *problem != Problem::Missing {
+        if marks_deletions(file, problem) {
             // Deletions that only this index marks would be lost with it.
             Deletions::of(self).preserve(hold, name, server, &verdict.good).await?;
         }
@@ -383,6 +427,26 @@ impl Shared {
 /// current ones.
 fn relabels(file: SmallFile, problem: &Problem) -> bool {
     file == SmallFile::Vif && *problem == Problem::Differs
+}
+
+/// Whether the copy is an index, perhaps a damaged one, which may mark deletions that no other server knows.
+fn marks_deletions(file: SmallFile, problem: &Problem) -> bool {
+    file == SmallFile::Ecx && *problem != Problem::Missing
+}
+
+/// Describes a copy that stays bad, and why. Advises to copy the file by hand only if Mend itself would replace it
+/// without further checks.
+fn describe(
+    name: &VolumeName,
+    server: &ServerId,
+    (file, problem): (SmallFile, &Problem),
+    why: &str,
+) -> String {
+    let line = format!("{} on {server}: {problem}; {why}", file.of(name));
+    if relabels(file, problem) || marks_deletions(file, problem) {
+        return line;
+    }
+    format!("{line}; if this persists, copy the file by hand from another server")
 }
 
 /// Describes copies of a file if none of them can be taken for right.
@@ -467,7 +531,7 @@ mod tests {
 
     use super::*;
     use crate::blocks::{Encoding, Ratio, made};
-    use crate::storage::doubles::{LIST_EVERY, Paper, listing, start};
+    use crate::storage::doubles::{LIST_EVERY, Paper, listing, start, start_passive};
     use crate::storage::encoding_files::Known;
 
     #[test]
@@ -525,6 +589,20 @@ mod tests {
     }
 
     #[test]
+    fn a_requested_inspection_reports_standing_problems_again_and_keeps_them() {
+        let catalog = start_passive(&Arc::new(Mutex::new(Paper::default())));
+        let (shared, key) = (catalog.system(), (5, ServerId("a".to_owned()), SmallFile::Vif));
+        let known = &shared.known;
+        known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
+        known.state().inspection.standing.insert(key.clone(), "it is damaged".to_owned());
+        assert!(known.state().inspection.is_reported(&key));
+        catalog.runtime().block_on(shared.inspect_all()); // The files of the volume were not read, so it is left out.
+        let mut state = known.state();
+        assert_eq!(state.inspection.lines(), ["it is damaged"]);
+        assert_eq!([(); 2].map(|()| state.inspection.is_reported(&key)), [false, true]);
+    }
+
+    #[test]
     fn servers_without_shards_of_the_volume_are_not_named_any_more() {
         let catalog = start(&Arc::new(Mutex::new(Paper::default())));
         let known = Arc::clone(&catalog.system().known);
@@ -536,6 +614,37 @@ mod tests {
         state.next_to_inspect();
         let lines = state.inspection.lines();
         assert!(lines.len() == 1 && lines[0].starts_with("c_5.ecj on a is older"), "{lines:?}");
+    }
+
+    #[test]
+    fn a_dry_run_names_bad_files_and_replaces_none() {
+        let catalog = start_passive(&Arc::new(Mutex::new(Paper::default())));
+        let (shared, server) = (catalog.system(), ServerId("a".to_owned()));
+        let name = VolumeName::new("c", 5).expect("a name");
+        let put_right = shared.put_right(&name, &server, SmallFile::Vif, &Problem::Differs);
+        catalog.runtime().block_on(put_right); // A call of a server would fail, and there is none.
+        let lines = shared.known.state().inspection.lines();
+        assert!(lines.len() == 1 && lines[0].contains(NOT_AUTOMATIC), "{lines:?}");
+        assert!(!lines[0].contains("by hand"), "{lines:?}");
+    }
+
+    /// Mend itself replaces the other copies only after checks.
+    #[test]
+    fn a_copy_by_hand_is_advised_only_if_it_can_do_no_harm() {
+        let (name, server) = (VolumeName::new("c", 5).expect("a name"), ServerId("a".to_owned()));
+        let is_advised = |file: SmallFile, problem: &Problem| {
+            describe(&name, &server, (file, problem), "it is silent").contains("by hand")
+        };
+        let damaged = Problem::Damaged("it is no JSON".to_owned());
+        assert!(is_advised(SmallFile::Vif, &Problem::Missing) && is_advised(SmallFile::Vif, &damaged));
+        assert!(
+            is_advised(SmallFile::Ecx, &Problem::Missing) && is_advised(SmallFile::Ecsum, &Problem::Differs)
+        );
+        assert!(
+            !is_advised(SmallFile::Vif, &Problem::Differs),
+            "shards of another encoding may be beside it"
+        );
+        assert!(!is_advised(SmallFile::Ecx, &Problem::Differs) && !is_advised(SmallFile::Ecx, &damaged));
     }
 
     /// With the current `.vif`, a server would mount the other shards as current ones at its next start.

@@ -7,8 +7,9 @@ use repair::StripeId;
 use store_api::Unjudged;
 
 use super::encoding_files::EncodingFiles;
+use crate::address::BadAddress;
 use crate::blocks::{EncodedVolume, Encoding, ShardName, VolumeName};
-use crate::listing::ServerId;
+use crate::listing::{Server, ServerId};
 use crate::volumes::{Generation, Kept, Standing, Volume, Volumes};
 
 const MIXED_NEXT: &str = "find out which encoding has the current data (encodeTsNs in the .vif next to the \
@@ -124,6 +125,20 @@ pub(super) fn returned(volumes: &Volumes, abandoned: &BTreeSet<EncodedVolume>) -
         })
     };
     abandoned.iter().filter_map(line).collect()
+}
+
+/// Returns one line for each connected server that Mend cannot call, because its listed address is malformed.
+pub(super) fn misaddressed(volumes: &Volumes) -> Vec<String> {
+    let line = |(id, server): (&ServerId, &Server)| {
+        let BadAddress(text) = server.address.parsed().err()?;
+        Some(format!(
+            "the master lists volume server {id} with the malformed address `{text}`, so Mend cannot call it; its {} \
+             shards count as the master lists them, but Mend repairs nothing there; correct -ip, -port and \
+             -port.grpc of the volume server, and restart it",
+            volumes.shards_at(id)
+        ))
+    };
+    volumes.servers().iter().filter_map(line).collect()
 }
 
 /// Describes the encodings of a volume, and where their shards are.

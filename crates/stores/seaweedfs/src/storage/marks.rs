@@ -3,7 +3,7 @@
 //! A mark belongs to one encoding of a volume: a volume that was decoded and encoded again has other shards
 //! under the same names. So marks are recorded under the name of the volume together with the encoding.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use attached::{BadCopies, CopyId, CopyState};
 use codes::BlockIndex;
@@ -21,6 +21,8 @@ pub(super) struct Marks {
     bad: BadCopies,
     /// Volume and encoding of each name with marks.
     encodings: BTreeMap<StripeId, (u32, Encoding)>,
+    /// Copies whose marks are not recorded yet, because they follow from the marks of other copies.
+    inferred: BTreeSet<CopyId>,
 }
 
 /// Returns the name under which marks of an encoding are recorded.
@@ -62,6 +64,30 @@ impl Marks {
         if state != BlockState::Healthy {
             self.encodings.insert(name, (volume.id(), encoding));
         }
+    }
+
+    /// Whether no copy was ever marked.
+    pub fn is_empty(&self) -> bool {
+        self.encodings.is_empty()
+    }
+
+    /// Marks a copy as corrupt because it was made from corrupt ones.
+    pub fn infer_corrupt(&mut self, stripe: &StripeId, encoding: Encoding, index: BlockIndex, node: NodeId) {
+        self.set(stripe, encoding, index, node, BlockState::Corrupt);
+        self.inferred.insert((marked(stripe, encoding), index, node));
+    }
+
+    /// Returns the records of marks that are not recorded yet.
+    pub fn inferred(&self) -> Vec<CopyState> {
+        let state =
+            |(name, index, node): &CopyId| (name.clone(), *index, *node, self.bad.state(name, *index, *node));
+        let still = self.inferred.iter().map(state).filter(|(.., state)| *state == BlockState::Corrupt);
+        still.collect()
+    }
+
+    /// Records that all marks are recorded.
+    pub fn note_recorded(&mut self) {
+        self.inferred.clear();
     }
 
     /// Returns the state of a copy; a copy without a mark is healthy.

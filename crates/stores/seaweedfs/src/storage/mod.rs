@@ -19,6 +19,7 @@ mod homes;
 mod inspection;
 mod judging;
 mod marks;
+mod moved_shards;
 mod needles;
 mod open;
 mod parity_verdicts;

@@ -6,7 +6,9 @@
 //! answers only single questions: whether a needle is deleted when it is read from a shard.
 //!
 //! Neither file names its encoding. A file is of another encoding if the `.vif` that the server returns names
-//! another one, or if the file was modified more than a day before the time of the encoding.
+//! another one, or if the file was modified more than a day before the time of the encoding. The server may return the
+//! `.vif` of one disk and the journal of another. So if it has a disk without shards of the volume, a `.vif` of another
+//! encoding may be left over there, and says nothing about the journal.
 
 use std::collections::BTreeSet;
 
@@ -107,8 +109,8 @@ pub(super) async fn journalled(
     Ok(if counts { journal.needles } else { BTreeSet::new() })
 }
 
-/// Returns why the journal that a server returns is of another encoding than this one; `None` if it is of this one,
-/// or if there is no deletion in it.
+/// Returns why the journal that a server returns is of another encoding than this one; `None` if it may be of this one,
+/// or if there is no deletion in it. `has_idle_disk`: see [`Volumes::has_idle_disk`](crate::Volumes::has_idle_disk).
 ///
 /// # Errors
 /// The reason for the failure, as text.
@@ -116,13 +118,34 @@ pub(super) async fn foreign_journal(
     server: &VolumeServer,
     name: &VolumeName,
     encoding: Encoding,
+    has_idle_disk: bool,
 ) -> Result<Option<&'static str>, String> {
     let modified_ns = server.modified_ns(name, SmallFile::Ecj).await.map_err(|error| error.to_string())?;
     let Some(modified_ns) = modified_ns else { return Ok(None) };
     if predates(modified_ns, encoding) {
         return Ok(Some(OLDER));
     }
+    if has_idle_disk {
+        return Ok(None);
+    }
     Ok((!is_of(server, name, encoding).await?).then_some(OTHER))
+}
+
+/// Returns the number of needles in the journal that a server returns whose deletion the server does not heed for all
+/// these shards. If there are any, the journal is not that of the shards.
+///
+/// # Errors
+/// The reason for the failure, as text.
+pub(super) async fn unheeded(
+    server: &VolumeServer,
+    name: &VolumeName,
+    shards: &[u8],
+    encoding: Encoding,
+) -> Result<usize, String> {
+    let journal = Journal::read(server, name, encoding).await?;
+    let needles: Vec<u64> = journal.needles.into_iter().collect();
+    let open = not_heeded(server, name, shards, &needles).await;
+    open.map(|open| open.len()).map_err(|error| error.to_string())
 }
 
 /// Whether a server's metadata files of a volume may be of this encoding.

@@ -17,6 +17,9 @@ use crate::listing::{Server, ServerId};
 use crate::master::MasterClient;
 use crate::security::Security;
 
+/// Why Mend does not do upkeep; see [`Attachment::may_change`].
+pub(super) const NOT_AUTOMATIC: &str = "automatic repair is off or a dry run";
+
 /// The cluster's addresses, its security settings, and the helpers on its servers.
 #[derive(Clone, Debug)]
 pub struct Attachment {
@@ -31,6 +34,9 @@ pub struct Attachment {
     /// Encodings whose unlisted shards never return, as the operator says: the locations that an earlier coordinator
     /// recorded for them are ignored.
     pub abandoned: BTreeSet<EncodedVolume>,
+    /// Whether Mend may change servers without being asked: replace metadata files, and finish what earlier
+    /// coordinators have begun.
+    pub may_change: bool,
 }
 
 impl Attachment {

@@ -48,16 +48,31 @@ impl Shared {
                 self.check_need(stripe, index, node)?;
             }
             self.note_move(stripe, index, node);
-            match origin {
-                Origin::Written => {
-                    let hold = self.lock.claimed(stripe).await;
-                    self.serve(&hold, (term, stripe, index, node), origin).await?;
-                }
-                Origin::Found => self.adopt(term, stripe, index, node).await?,
-            }
+            let copy = (stripe.clone(), index, node);
+            self.known.state().view.begin_publication(copy.clone());
+            let done = self.publish_copy(term, stripe, (index, node), origin).await;
+            self.known.state().view.end_publication(&copy);
+            done?;
         }
         self.refresh_if_due(stripe).await;
         Ok(())
+    }
+
+    /// Mounts one shard, written by a repair or found on the server's disk.
+    async fn publish_copy(
+        self: &Arc<Self>,
+        term: Term,
+        stripe: &StripeId,
+        (index, node): (BlockIndex, NodeId),
+        origin: Origin,
+    ) -> Result<(), StoreError> {
+        match origin {
+            Origin::Written => {
+                let hold = self.lock.claimed(stripe).await;
+                self.serve(&hold, (term, stripe, index, node), origin).await
+            }
+            Origin::Found => self.adopt(term, stripe, index, node).await,
+        }
     }
 
     /// Makes servers drop their cached locations once a volume is complete again. A repair publishes its blocks one

@@ -169,8 +169,10 @@ impl Shared {
         }
         let mounted = connection.mounted(name.id()).await.map_err(|error| error.to_string())?;
         let shards: Vec<u8> = mounted.shards.into_keys().collect();
+        self.known.state().view.begin_unmount(name.id(), server, &shards);
         let (done, failed) = unmounted_during(connection, name, &shards, work).await;
         let listed = self.known.refresh(name.id()).await;
+        self.known.state().view.end_unmount(name.id(), server, &failed);
         if let Some(line) = self.known.state().inspection.unmounted.note(name, server, &failed) {
             return Err(RemountError::Unsettled(line));
         }

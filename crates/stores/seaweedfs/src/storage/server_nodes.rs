@@ -58,12 +58,16 @@ impl ServerNodes {
     }
 
     /// Returns the servers that connected or disconnected since the last report, and all servers with other
-    /// volumes if these have changed.
-    pub fn tell_service(&mut self, connected: &BTreeMap<ServerId, Server>) -> Vec<StoreChange> {
+    /// volumes if these have changed. Servers in `partial` may have further volumes.
+    pub fn tell_service(
+        &mut self,
+        connected: &BTreeMap<ServerId, Server>,
+        partial: &BTreeSet<ServerId>,
+    ) -> Vec<StoreChange> {
         let now: BTreeSet<NodeId> = connected.keys().filter_map(|id| self.node(id)).collect();
         let mut changes = self.service.update(now);
         let mut now = self.plain_volumes.clone();
-        for (id, server) in connected {
+        for (id, server) in connected.iter().filter(|(id, _)| !partial.contains(*id)) {
             let Some(node) = self.node(id) else { continue };
             match server.plain_volumes.len() {
                 0 => drop(now.remove(&node)),
@@ -99,10 +103,11 @@ fn data(volumes: usize) -> OtherData {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::ListedAddress;
 
     fn server(volumes: impl IntoIterator<Item = u32>) -> Server {
         Server {
-            address: "10.0.0.1:8080".parse().expect("an address"),
+            address: ListedAddress::of("10.0.0.1:8080", 0),
             data_center: "d".to_owned(),
             rack: "r".to_owned(),
             disks: BTreeMap::new(),
@@ -123,13 +128,18 @@ mod tests {
         let (id, node) = (ServerId("10.0.0.1:8080".to_owned()), NodeId(4));
         let mut before = ServerNodes::default();
         before.number(id.clone(), node);
-        before.tell_service(&BTreeMap::from([(id.clone(), server([1, 2]))]));
+        let none = BTreeSet::new();
+        before.tell_service(&BTreeMap::from([(id.clone(), server([1, 2]))]), &none);
         let mut nodes = ServerNodes::default();
         nodes.recall_plain_volumes(before.plain_volumes().clone());
-        assert_eq!(needed(&nodes.tell_service(&BTreeMap::new())), Some(vec![node]), "it is down");
+        assert_eq!(needed(&nodes.tell_service(&BTreeMap::new(), &none)), Some(vec![node]), "it is down");
         nodes.number(id.clone(), node);
-        nodes.tell_service(&BTreeMap::from([(id.clone(), server([2]))]));
+        let partial = BTreeSet::from([id.clone()]);
+        let told = nodes.tell_service(&BTreeMap::from([(id.clone(), server([]))]), &partial);
+        assert_eq!(needed(&told), None, "its volumes are not listed yet");
+        nodes.tell_service(&BTreeMap::from([(id.clone(), server([2]))]), &none);
         assert!(nodes.plain_volumes()[&node].what.starts_with("1 volume"));
-        assert_eq!(needed(&nodes.tell_service(&BTreeMap::from([(id, server([]))]))), Some(vec![]));
+        let told = nodes.tell_service(&BTreeMap::from([(id, server([]))]), &none);
+        assert_eq!(needed(&told), Some(vec![]));
     }
 }

@@ -88,10 +88,11 @@ impl SmallFiles {
         let mut asking = JoinSet::new();
         for server in servers {
             let (shared, name) = (Arc::clone(self), name.clone());
+            let has_idle_disk = self.known.state().view.volumes().has_idle_disk(name.id(), &server);
             asking.spawn(async move {
                 let asked = async {
                     let connection = shared.known.connect(&server).await.ok()?;
-                    foreign_journal(&connection, &name, encoding).await.ok()
+                    foreign_journal(&connection, &name, encoding, has_idle_disk).await.ok()
                 };
                 let why = shared.in_time(&server, ANSWER_LIMIT, asked).await?;
                 Some((server, why))

@@ -154,13 +154,17 @@ impl State {
         attachment: &Attachment,
         apply: impl FnOnce(&mut ClusterView) -> Vec<Change>,
     ) -> Result<(), CatalogError> {
+        let both = self.view.volumes().both();
         let changes = apply(&mut self.view);
         let mut volumes: BTreeSet<u32> = changes.iter().filter_map(Change::volume).collect();
+        // No shard of these volumes has changed, but they begin or cease to be stripes.
+        volumes.extend(both.symmetric_difference(&self.view.volumes().both()));
         let mut told = Vec::new();
         // Even if a record cannot be stored, all other changes are reported: the next listing does not repeat
         // them.
         let numbered = self.number_servers(attachment, &mut volumes, &mut told);
         self.forget_marks();
+        self.keep_inferred_marks();
         self.keep_homes(volumes.iter().copied());
         let service = self.view.tell_service();
         self.ledger.note_needed(self.view.nodes().plain_volumes());
@@ -206,6 +210,21 @@ impl State {
     fn forget_marks(&mut self) {
         if let Err(error) = self.ledger.forget(self.view.take_gone()) {
             tracing::error!(%error, "cannot delete the records of bad copies that are gone; trying again");
+        }
+    }
+
+    /// Records that copies of corrupt shards are corrupt.
+    fn keep_inferred_marks(&mut self) {
+        let (states, term) = (self.view.inferred_marks(), self.ledger.term());
+        if states.is_empty() {
+            return;
+        }
+        match self.ledger.note(term, &states) {
+            Ok(()) => self.view.note_recorded(),
+            Err(StoreError::Fenced { .. }) => {} // The coordinator's term has not begun yet, or is over.
+            Err(error) => {
+                tracing::error!(%error, "cannot record that copies of corrupt shards are corrupt; trying again");
+            }
         }
     }
 
@@ -397,7 +416,8 @@ impl Knowledge {
         let address = self.state().view.volumes().servers().get(server).map(|server| server.address.clone());
         let address =
             address.ok_or_else(|| format!("volume server {server} is not connected to the master"))?;
-        VolumeServer::connect(&address, &self.attachment.security).await.map_err(|error| error.to_string())
+        let address = address.parsed().map_err(|bad| format!("cannot call volume server {server}: {bad}"))?;
+        VolumeServer::connect(address, &self.attachment.security).await.map_err(|error| error.to_string())
     }
 }
 

@@ -13,6 +13,7 @@ use store_api::{BlockRecord, BlockState, OtherData, Replica, StoreChange, Stripe
 
 use super::encoding_files::{Doubted, EncodingFiles, Known};
 use super::marks::{self, Marks};
+use super::moved_shards::{BriefUnmounts, copies_of_corrupt};
 use super::parity_verdicts;
 use super::server_nodes::ServerNodes;
 use crate::blocks::{Encoding, Ratio, ShardName, VolumeName};
@@ -31,6 +32,10 @@ pub(super) struct ClusterView {
     nodes: ServerNodes,
     /// Copies that were found corrupt or missing.
     marks: Marks,
+    /// Copies that Mend is putting into service. They are rebuilt or were found, so they are no copies of corrupt ones.
+    publishing: BTreeSet<CopyId>,
+    /// Shards that Mend unmounts for a moment, so they are no copies of corrupt ones either.
+    unmounts: BriefUnmounts,
     /// Lost shards whose last server has confirmed the loss.
     confirmed: BTreeSet<Lost>,
     /// Shards that are not listed and whose last server is connected but does not answer.
@@ -112,6 +117,7 @@ impl ClusterView {
     pub fn list(&mut self, listing: Listing) -> Vec<Change> {
         let changes = self.volumes.apply(listing);
         self.forget_found();
+        self.follow_moves(&changes);
         changes
     }
 
@@ -119,7 +125,40 @@ impl ClusterView {
     pub fn list_some(&mut self, volumes: &[u32], part: Listing) -> Vec<Change> {
         let changes = self.volumes.apply_part(&volumes.iter().copied().collect(), part);
         self.forget_found();
+        self.follow_moves(&changes);
         changes
+    }
+
+    /// Marks the copies that SeaweedFS, and not Mend, has made of corrupt shards.
+    fn follow_moves(&mut self, changes: &[Change]) {
+        let copies = copies_of_corrupt(&self.volumes, &self.nodes, &self.marks, &self.unmounts, changes);
+        for (stripe, encoding, index, node) in copies {
+            let copy = (stripe, index, node);
+            if !self.publishing.contains(&copy) {
+                self.marks.infer_corrupt(&copy.0, encoding, index, node);
+            }
+        }
+        self.unmounts.forget_listed(&self.volumes);
+    }
+
+    /// Records that Mend begins to put a copy of a shard into service.
+    pub fn begin_publication(&mut self, copy: CopyId) {
+        self.publishing.insert(copy);
+    }
+
+    /// Records that the publication of a copy has ended, with success or not.
+    pub fn end_publication(&mut self, copy: &CopyId) {
+        self.publishing.remove(copy);
+    }
+
+    /// Records that Mend begins to unmount shards of a server for a moment.
+    pub fn begin_unmount(&mut self, volume: u32, server: &ServerId, shards: &[u8]) {
+        self.unmounts.begin(volume, server, shards);
+    }
+
+    /// Records that Mend has mounted a server's shards again, except those that `failed`. The master may list them later.
+    pub fn end_unmount<T>(&mut self, volume: u32, server: &ServerId, failed: &BTreeMap<u8, T>) {
+        self.unmounts.end(volume, server, failed);
     }
 
     /// Forgets what was known of lost shards that are listed again, and of encodings that no longer exist.
@@ -347,6 +386,16 @@ impl ClusterView {
         told.map(|told| told.encoding).or_else(|| self.volumes.known(id).map(|(encoding, ..)| encoding))
     }
 
+    /// See [`Marks::inferred`].
+    pub fn inferred_marks(&self) -> Vec<CopyState> {
+        self.marks.inferred()
+    }
+
+    /// See [`Marks::note_recorded`].
+    pub fn note_recorded(&mut self) {
+        self.marks.note_recorded();
+    }
+
     /// See [`Marks::take_gone`].
     pub fn take_gone(&mut self) -> Vec<CopyId> {
         self.marks.take_gone()
@@ -558,7 +607,7 @@ impl ClusterView {
 
     /// Returns the servers that connected or disconnected since the last call.
     pub fn tell_service(&mut self) -> Vec<StoreChange> {
-        self.nodes.tell_service(self.volumes.servers())
+        self.nodes.tell_service(self.volumes.servers(), self.volumes.partly_listed())
     }
 
     /// Returns the complete current state, for a new listener.

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::encoding_files::Known;
-use super::judging::{left_overs, returned};
+use super::judging::{left_overs, misaddressed, returned};
 use super::state::{Shared, State, unseen};
 use super::view::Lost;
 use super::withdrawals::withdraw_pending;
@@ -255,6 +255,7 @@ pub(super) fn report(shared: &Shared) {
     let unjudged = state.judge();
     state.tell(unjudged.into_iter().collect());
     let mut news: Vec<String> = state.blind.iter().map(|why| unseen(why)).collect();
+    news.extend(misaddressed(state.view.volumes()));
     news.extend(left_overs(state.view.volumes()));
     news.extend(returned(state.view.volumes(), &shared.known.attachment.abandoned));
     news.extend(state.unwritten.line());
@@ -267,7 +268,8 @@ pub(super) fn report(shared: &Shared) {
         if shards > 0 && shared.known.attachment.helper_of(id, server).is_none() {
             news.push(format!(
                 "volume server {id} has {shards} shards but no helper, so they are neither read nor repaired \
-                 there; add a helper with `mend attach seaweedfs`"
+                 there; add a helper with `mend node add`, set `volume_server = \"{id}\"` and `folders` in mend.toml, \
+                 and restart the coordinator"
             ));
         }
     }
@@ -280,9 +282,10 @@ pub(super) fn report(shared: &Shared) {
 mod tests {
     use std::sync::Mutex;
 
-    use store_api::BlockState;
+    use store_api::{BlockRecord, BlockState, StoreChange};
 
     use super::*;
+    use crate::address::ListedAddress;
     use crate::blocks::Ratio;
     use crate::listing::Listing;
     use crate::storage::doubles::{LIST_EVERY, Paper, listing, start};
@@ -311,5 +314,26 @@ mod tests {
         let (healthy, missing) = (BlockState::Healthy, BlockState::Missing);
         assert_eq!(states_after(0), [missing, healthy, healthy]);
         assert_eq!(states_after(60), [missing, healthy, missing]);
+    }
+
+    #[test]
+    fn a_server_with_a_malformed_address_is_named_and_keeps_its_shards() {
+        let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+        let (shared, server) = (catalog.system(), ServerId("b".to_owned()));
+        let mut all = listing(["a", "b", "c"]);
+        all.servers.get_mut(&server).expect("listed").address = ListedAddress::of("b:60000", 0);
+        shared.known.take_all(all, Instant::now(), LIST_EVERY).expect("recorded");
+        let ratio = Ratio::new(2, 1).expect("possible");
+        let description = Known { ratio, shard_bytes: 100, digests: Vec::new() };
+        shared.known.state().view.learn(5, Encoding(1), description);
+        let stripe = shared.known.state().view.stripe(5).expect("it is known");
+        let is_there = |block: &BlockRecord| block.node.is_some() && block.state == BlockState::Healthy;
+        assert!(stripe.blocks.iter().all(is_there), "{stripe:?}");
+        report(shared);
+        let StoreChange::Troubles(lines) = shared.known.state().troubles() else { panic!("problems") };
+        let named: Vec<&String> = lines.iter().filter(|line| line.contains("malformed address")).collect();
+        assert!(named.len() == 1 && named[0].contains("volume server b with"), "{lines:?}");
+        let connected = catalog.runtime().block_on(shared.known.connect(&server));
+        assert!(connected.is_err_and(|why| why.contains("`b:60000`")), "Mend cannot call it");
     }
 }

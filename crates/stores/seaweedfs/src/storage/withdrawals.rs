@@ -16,6 +16,7 @@ use store_api::CatalogError;
 
 use super::claims::Hold;
 use super::deletions::Deletions;
+use super::open::NOT_AUTOMATIC;
 use super::publishing::{Unserved, check_mounted};
 use super::state::{Knowledge, Shared, State};
 use crate::listing::ServerId;
@@ -30,7 +31,7 @@ pub(super) struct Withdrawal {
     server: String,
 }
 
-/// Pending withdrawals, with the error of the last attempt.
+/// Pending withdrawals, with the error of the last attempt, or [`NOT_AUTOMATIC`].
 #[derive(Default)]
 pub(super) struct Withdrawals(BTreeMap<Withdrawal, String>);
 
@@ -53,14 +54,13 @@ impl Withdrawal {
 }
 
 impl Withdrawals {
-    /// Returns the withdrawals that have failed so far, one sentence each.
+    /// Returns the withdrawals that have failed so far or are not tried, one sentence each.
     pub fn lines(&self) -> Vec<String> {
         let late = self.0.iter().filter(|(_, why)| !why.is_empty());
         let line = |(it, why): (&Withdrawal, &String)| {
             format!(
-                "the rebuilt shard {} on {} is not served correctly, and removing it has failed so far: \
-                 {why}",
-                it.block, it.server
+                "{} did not serve the rebuilt shard {} correctly, and Mend has not removed the file yet: {why}",
+                it.server, it.block
             )
         };
         late.map(line).collect()
@@ -83,7 +83,8 @@ impl State {
 }
 
 impl Knowledge {
-    /// Loads the withdrawals that earlier coordinators recorded.
+    /// Loads the withdrawals that earlier coordinators recorded. If Mend may not change servers unasked, they are left
+    /// alone.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -91,7 +92,8 @@ impl Knowledge {
         let mut state = self.state();
         let records = state.ledger.list(PREFIX)?;
         let kept = records.into_iter().filter_map(|(_, value)| serde_json::from_value(value).ok());
-        state.withdrawals.0 = kept.map(|it| (it, String::new())).collect();
+        let why = if self.attachment.may_change { "" } else { NOT_AUTOMATIC };
+        state.withdrawals.0 = kept.map(|it| (it, why.to_owned())).collect();
         Ok(())
     }
 
@@ -230,10 +232,30 @@ impl Shared {
     }
 }
 
+/// The next step of a pending withdrawal.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Forget,
+    Try,
+    Wait,
+}
+
+impl Step {
+    /// Returns the next step. A shard that is served well after all needs no withdrawal, also if withdrawals are left
+    /// alone. `why` is the error of the last attempt.
+    fn of(serves_well: bool, can_go: bool, why: &str) -> Self {
+        match serves_well {
+            true => Self::Forget,
+            false if can_go && why != NOT_AUTOMATIC => Self::Try,
+            false => Self::Wait,
+        }
+    }
+}
+
 /// Retries pending withdrawals, and drops those that are no longer needed.
 pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
-    let pending: Vec<Withdrawal> = shared.known.state().withdrawals.0.keys().cloned().collect();
-    for it in pending {
+    let pending = shared.known.state().withdrawals.0.clone();
+    for (it, why) in pending {
         let (Some(shard), server) = (it.shard(), it.server()) else { continue };
         let is_there = shared.known.state().view.volumes().servers().contains_key(&server);
         let can_go = shared.known.state().view.can_spare(shard.volume.id(), Some(shard.shard), &server);
@@ -241,10 +263,11 @@ pub(super) async fn withdraw_pending(shared: &Arc<Shared>) {
         // has abandoned its encoding.
         let is_abandoned = shared.known.attachment.abandoned.iter().any(|it| it.volume == shard.volume);
         let may_exist = shared.known.state().view.volumes().may_exist(shard.volume.id()) || is_abandoned;
-        if shared.serves_well(&shard, &server).await == Ok(true) {
-            shared.known.state().forget_withdrawal(&it);
-        } else if is_there && (can_go || !may_exist) {
-            shared.try_to_withdraw(&it).await;
+        let serves_well = shared.serves_well(&shard, &server).await == Ok(true);
+        match Step::of(serves_well, is_there && (can_go || !may_exist), &why) {
+            Step::Forget => shared.known.state().forget_withdrawal(&it),
+            Step::Try => shared.try_to_withdraw(&it).await,
+            Step::Wait => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::address::ListedAddress;
 use crate::listing::Disk;
 
 /// Returns a listing of servers `a`, `b`, … in one rack, with shards written as
@@ -8,7 +9,7 @@ use crate::listing::Disk;
 fn listing(servers: &str, shards: &str) -> Listing {
     let mut listing = Listing::default();
     for name in servers.split_whitespace() {
-        let address = format!("{name}:8080").parse().expect("an address");
+        let address = ListedAddress::of(&format!("{name}:8080"), 0);
         let disks = (0..2).map(|disk| (disk, Disk { kind: String::new() })).collect();
         let (data_center, rack) = ("d".to_owned(), "r".to_owned());
         let server =
@@ -72,12 +73,69 @@ fn an_ordinary_volume_with_too_few_shards_is_recognized() {
     assert!(!is_both("a/0:5@1.0 c/0:5@1.2", &[5]), "readable shards: the volume is being encoded or decoded");
 }
 
+/// Returns a listing of these servers, each with these ordinary volumes.
+fn plain(servers: &str, volumes: &[u32]) -> Listing {
+    let mut listing = listing(servers, "");
+    let set = |server: &mut Server| server.plain_volumes = volumes.iter().copied().collect();
+    listing.servers.values_mut().for_each(set);
+    listing
+}
+
+/// A master that lists one volume leaves out all other ordinary volumes.
+#[test]
+fn a_partial_listing_says_nothing_about_other_ordinary_volumes() {
+    let mut volumes = Volumes::default();
+    let found = |volumes: &Volumes, server: &str| {
+        let id = ServerId(server.to_owned());
+        let plain = volumes.servers()[&id].plain_volumes.iter().copied().collect::<Vec<_>>();
+        (plain, volumes.partly_listed().contains(&id))
+    };
+    volumes.apply(plain("a", &[5, 7]));
+    volumes.apply_part(&[5].into(), plain("a b", &[]));
+    assert_eq!((found(&volumes, "a"), found(&volumes, "b")), ((vec![7], false), (vec![], true)));
+    volumes.apply_part(&[6].into(), plain("a b", &[6, 8]));
+    assert_eq!((found(&volumes, "a"), found(&volumes, "b")), ((vec![6, 7], false), (vec![6], true)));
+    // A listing of the whole cluster that was requested earlier: volumes 5 and 6 were listed later.
+    let mut late = plain("a", &[5, 7, 9]);
+    volumes.bring_up_to_date(&mut late, &[5, 6].into());
+    volumes.apply(late);
+    assert_eq!((found(&volumes, "a"), found(&volumes, "b")), ((vec![6, 7, 9], false), (vec![6], true)));
+    volumes.apply(plain("a b", &[8]));
+    assert_eq!((found(&volumes, "a"), found(&volumes, "b")), ((vec![8], false), (vec![8], false)));
+}
+
+#[test]
+fn a_shard_of_another_length_is_a_change() {
+    let mut volumes = Volumes::default();
+    volumes.apply(listing("a", "a/0:5@1.0"));
+    let mut longer = listing("a", "a/0:5@1.0");
+    longer.volumes.get_mut(&5).expect("listed")[0].shards = [(0, 101)].into();
+    let changes = volumes.apply(longer.clone());
+    assert_eq!(changes.iter().map(Change::volume).collect::<Vec<_>>(), [Some(5), Some(5)]);
+    assert_eq!(volumes.apply(longer), []);
+}
+
 #[test]
 fn standing_follows_the_listing() {
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@1.2", &[1]), known(&[], &[], &[], 1));
     assert_eq!(of("a/0:5@1.0 a/1:5@1.0 c/0:5@1.2", &[1]), known(&[1], &[0], &[], 0));
     assert_eq!(of("c/0:5@1.2", &[1]), known(&[0, 1], &[], &[], -1));
     assert_eq!(of("c/0:5@1.2", &[]), Standing::RatioUnknown(Encoding(1)));
+}
+
+#[test]
+fn files_on_a_disk_without_shards_may_be_left_over() {
+    for (shards, has_idle_disk) in [
+        ("a/0:5@1.0 b/0:5@1.1", true),
+        ("a/0:5@1.0 a/1:5@1.2 b/0:5@1.1", false), // Both disks have current shards.
+        ("a/0:5@1.0 a/1:5@2.2 b/0:5@1.1", false), // The other disk has shards of the other encoding.
+        ("c/0:5@1.0 b/0:5@1.1", false),
+    ] {
+        let mut volumes = Volumes::default();
+        volumes.apply(listing("a b c", shards));
+        told(&mut volumes, 5, &[1, 2]);
+        assert_eq!(volumes.has_idle_disk(5, &ServerId("a".to_owned())), has_idle_disk, "{shards}");
+    }
 }
 
 #[test]
@@ -104,6 +162,29 @@ fn encodings_are_not_counted_together() {
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@2.2", &[1, 2]), known(&[2], &[], &[2], 0));
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@0.2", &[1, 0]), known(&[2], &[], &[0], 0));
     assert_eq!(of("a/0:5@1.0 b/0:5@1.1 c/0:5@0.2", &[1]), known(&[2], &[], &[0], 0), "it has no .vif");
+}
+
+/// A server has returned with shards of an earlier encoding, and does not answer, so its `.vif` is not read.
+#[test]
+fn few_shards_of_an_earlier_encoding_do_not_make_a_volume_unknown() {
+    let current = |shards: &str, told: &[i64]| match of(shards, told) {
+        Standing::Known { encoding, .. } => Some(encoding.0),
+        _ => None,
+    };
+    assert_eq!(current("a/0:5@2.0 b/0:5@2.1 c/0:5@1.2", &[2]), Some(2));
+    assert_eq!(current("a/0:5@2.0 b/0:5@2.1 c/0:5@1.2 c/0:5@1.1", &[2]), None, "they may suffice");
+    assert_eq!(current("a/0:5@2.0 c/0:5@1.2", &[2]), None, "neither is readable");
+    // An earlier coordinator knew the encoding, and perhaps not the later one.
+    let mut volumes = Volumes::default();
+    let homes = [(2, Home { server: ServerId("c".to_owned()), disk: 0, bytes: 100 })].into();
+    volumes.recall(5, Encoding(1), Kept { homes, ..Kept::default() });
+    for shards in ["a/0:5@2.0 b/0:5@2.1", "a/0:5@2.0 b/0:5@2.1 c/0:5@1.2"] {
+        volumes.apply(listing("a b c", shards));
+        told(&mut volumes, 5, &[2]);
+        assert!(volumes.known(5).is_none(), "{shards}");
+    }
+    told(&mut volumes, 5, &[1]);
+    assert_eq!(volumes.known(5).map(|(encoding, ..)| encoding), Some(Encoding(2)));
 }
 
 /// A server that has mounted a shard without a `.vif` lists the shard under encoding 0, which is no real
@@ -306,6 +387,9 @@ fn with(volumes: &Volumes, ids: &BTreeSet<u32>, part: &Listing) -> Listing {
     whole.volumes.retain(|volume, _| !ids.contains(volume));
     whole.volumes.extend(part.volumes.clone().into_iter().filter(|(volume, _)| ids.contains(volume)));
     whole.servers = part.servers.clone();
+    let before = &volumes.listed;
+    let is_known = |id: &ServerId| before.servers.contains_key(id) && !before.partial.contains(id);
+    whole.partial = part.servers.keys().filter(|id| !is_known(id)).cloned().collect();
     whole
 }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use store_api::Later;
 
 use super::*;
-use crate::{NameNode, NameNodeSettings};
+use crate::NameNodeSettings;
 
 const BLOCK: u64 = 512;
 const DRAFT: &str = "/tmp/p/a/.mend-16-2-7";
@@ -189,7 +189,7 @@ fn maker(
         uri: None,
         settings: Vec::new(),
     };
-    let jvm = RaidNameNode(NameNode::new(settings));
+    let jvm = RaidNameNode::new(settings);
     let names = BTreeMap::from([(address(3), "h3".to_owned())]);
     let rebuilder: Arc<dyn Rebuilder> = Arc::new(fake.clone());
     (HelperParity::new(jvm, Arc::new(rebuilder.into()), Box::new(|_, _| {}), names, true), fake)

@@ -7,8 +7,16 @@ use proptest::prelude::*;
 use super::*;
 
 const MINUTE_MS: u64 = 60_000;
-const URGENCIES: [Urgency; 5] =
-    [Urgency::Unsafe, Urgency::Changed, Urgency::Unfinished, Urgency::Misplaced, Urgency::New];
+/// No files were listed while all were.
+static NONE: BTreeSet<String> = BTreeSet::new();
+const URGENCIES: [Urgency; 6] = [
+    Urgency::Unsafe,
+    Urgency::Changed,
+    Urgency::Unfinished,
+    Urgency::Misplaced,
+    Urgency::New,
+    Urgency::OldNote,
+];
 
 static ENCODING: LazyLock<Arc<Encoding>> = LazyLock::new(|| {
     let text = "[[policy]]\nname = \"p\"\npaths = [\"/\"]\ncodec = \"xor\"\n";
@@ -41,6 +49,7 @@ fn next(schedule: &mut Schedule, now_ms: u64) -> Option<String> {
 fn unsafe_files_come_first_and_of_the_others_the_oldest() {
     let mut schedule = schedule(9, None);
     let tasks = vec![
+        task("/noted", Urgency::OldNote, 1),
         task("/new", Urgency::New, 5),
         task("/old", Urgency::New, 2),
         task("/moved", Urgency::Misplaced, 9),
@@ -48,15 +57,16 @@ fn unsafe_files_come_first_and_of_the_others_the_oldest() {
         task("/half", Urgency::Unfinished, 9),
         task("/single", Urgency::Unsafe, 9),
     ];
-    schedule.take_listing(None, tasks);
+    schedule.take_full_listing(&NONE, tasks);
     let order: Vec<String> = std::iter::from_fn(|| next(&mut schedule, 10)).collect();
-    assert_eq!(order, ["/single", "/again", "/half", "/moved", "/old", "/new"]);
+    assert_eq!(order, ["/single", "/again", "/half", "/moved", "/old", "/new", "/noted"]);
 }
 
 #[test]
 fn while_repairs_run_only_unsafe_files_start() {
     let mut schedule = schedule(9, None);
-    schedule.take_listing(None, vec![task("/new", Urgency::New, 1), task("/single", Urgency::Unsafe, 2)]);
+    schedule
+        .take_full_listing(&NONE, vec![task("/new", Urgency::New, 1), task("/single", Urgency::Unsafe, 2)]);
     let hold = |why: &str| why.to_owned();
     assert_eq!(schedule.next(9, &Hold::All(hold("safe mode"))), None);
     let background = Hold::Background(hold("repairs"));
@@ -71,17 +81,17 @@ fn pauses_double_with_each_failure_until_the_file_changes() {
     let mut schedule = schedule(1, None);
     let mut now_ms = 1000;
     for minutes in [5, 10, 20] {
-        schedule.take_listing(None, vec![task("/a", Urgency::New, 1)]);
+        schedule.take_full_listing(&NONE, vec![task("/a", Urgency::New, 1)]);
         assert_eq!(next(&mut schedule, now_ms), Some("/a".to_owned()));
         schedule.handle_end("/a", Ending::Failed("full".to_owned()), now_ms);
-        schedule.take_listing(None, vec![task("/a", Urgency::New, 1)]);
+        schedule.take_full_listing(&NONE, vec![task("/a", Urgency::New, 1)]);
         assert_eq!(next(&mut schedule, now_ms + minutes * MINUTE_MS - 1), None);
         now_ms += minutes * MINUTE_MS;
     }
     let for_ms = (5 + 10 + 20) * MINUTE_MS;
     let failure = Failure { path: "/a".to_owned(), urgency: Urgency::New, why: "full".to_owned(), for_ms };
     assert_eq!(schedule.backlog(now_ms).failed, [failure]);
-    schedule.take_listing(None, vec![task("/a", Urgency::Changed, 2)]);
+    schedule.take_full_listing(&NONE, vec![task("/a", Urgency::Changed, 2)]);
     assert_eq!(
         next(&mut schedule, now_ms - MINUTE_MS),
         Some("/a".to_owned()),
@@ -94,10 +104,10 @@ fn pauses_double_with_each_failure_until_the_file_changes() {
 #[test]
 fn unsafe_files_do_not_wait_for_files_in_progress() {
     let mut schedule = schedule(1, None);
-    schedule.take_listing(None, vec![task("/new", Urgency::New, 1), task("/old", Urgency::New, 2)]);
+    schedule.take_full_listing(&NONE, vec![task("/new", Urgency::New, 1), task("/old", Urgency::New, 2)]);
     assert_eq!(next(&mut schedule, 3), Some("/new".to_owned()));
     let unsafe_files = ["/a", "/b"].map(|path| task(path, Urgency::Unsafe, 3));
-    schedule.take_listing(None, [&unsafe_files[..], &[task("/old", Urgency::New, 2)]].concat());
+    schedule.take_full_listing(&NONE, [&unsafe_files[..], &[task("/old", Urgency::New, 2)]].concat());
     assert_eq!(next(&mut schedule, 3), Some("/a".to_owned()), "besides /new");
     assert_eq!(next(&mut schedule, 3), None);
     schedule.handle_end("/a", Ending::Done, 4);
@@ -107,7 +117,8 @@ fn unsafe_files_do_not_wait_for_files_in_progress() {
 #[test]
 fn a_failure_is_told_until_an_attempt_succeeds() {
     let mut schedule = schedule(1, None);
-    let list = |schedule: &mut Schedule| schedule.take_listing(None, vec![task("/a", Urgency::Unsafe, 1)]);
+    let list =
+        |schedule: &mut Schedule| schedule.take_full_listing(&NONE, vec![task("/a", Urgency::Unsafe, 1)]);
     let failed = |for_ms| {
         let why = "full".to_owned();
         [Failure { path: "/a".to_owned(), urgency: Urgency::Unsafe, why, for_ms }]
@@ -130,7 +141,7 @@ fn a_failure_is_told_until_an_attempt_succeeds() {
 #[test]
 fn the_time_of_a_wait_counts_from_its_beginning() {
     let mut schedule = schedule(1, None);
-    schedule.take_listing(None, vec![task("/a", Urgency::Changed, 1)]);
+    schedule.take_full_listing(&NONE, vec![task("/a", Urgency::Changed, 1)]);
     assert_eq!(next(&mut schedule, 1), Some("/a".to_owned()));
     let replicas = Pause::Waiting(hdfs_raid::Waiting::Replicas);
     let waits = |schedule: &Schedule, now_ms| {
@@ -152,10 +163,10 @@ fn the_time_of_a_wait_counts_from_its_beginning() {
 #[test]
 fn a_file_that_changes_during_the_work_is_worked_on_again() {
     let mut schedule = schedule(2, None);
-    schedule.take_listing(None, vec![task("/a", Urgency::New, 1), task("/b", Urgency::New, 2)]);
+    schedule.take_full_listing(&NONE, vec![task("/a", Urgency::New, 1), task("/b", Urgency::New, 2)]);
     assert_eq!([next(&mut schedule, 3), next(&mut schedule, 3)].map(Option::unwrap), ["/a", "/b"]);
-    schedule.take_listing(Some("/a"), vec![task("/a", Urgency::Changed, 3)]);
-    schedule.take_listing(Some("/b"), vec![task("/b", Urgency::New, 2)]);
+    schedule.take_listing("/a", vec![task("/a", Urgency::Changed, 3)]);
+    schedule.take_listing("/b", vec![task("/b", Urgency::New, 2)]);
     assert_eq!(next(&mut schedule, 3), None, "both are in progress");
     schedule.handle_end("/a", Ending::Done, 4);
     schedule.handle_end("/b", Ending::Done, 4);
@@ -166,10 +177,10 @@ fn a_file_that_changes_during_the_work_is_worked_on_again() {
 #[test]
 fn policies_that_changed_apply_to_files_in_progress_when_their_work_ends() {
     let mut schedule = schedule(2, None);
-    schedule.take_listing(None, vec![task("/a", Urgency::New, 1), task("/b", Urgency::New, 2)]);
+    schedule.take_full_listing(&NONE, vec![task("/a", Urgency::New, 1), task("/b", Urgency::New, 2)]);
     assert_eq!([next(&mut schedule, 3), next(&mut schedule, 3)].map(Option::unwrap), ["/a", "/b"]);
     schedule.forget();
-    schedule.take_listing(None, vec![task("/b", Urgency::New, 2)]);
+    schedule.take_full_listing(&NONE, vec![task("/b", Urgency::New, 2)]);
     schedule.handle_end("/a", Ending::Held, 4);
     schedule.handle_end("/b", Ending::Held, 4);
     assert_eq!(next(&mut schedule, 4), Some("/b".to_owned()));
@@ -179,27 +190,45 @@ fn policies_that_changed_apply_to_files_in_progress_when_their_work_ends() {
 #[test]
 fn a_listing_replaces_only_what_it_covers() {
     let mut schedule = schedule(9, None);
-    schedule.take_listing(None, vec![task("/a/f", Urgency::New, 1), task("/b/f", Urgency::New, 2)]);
+    schedule.take_full_listing(&NONE, vec![task("/a/f", Urgency::New, 1), task("/b/f", Urgency::New, 2)]);
     assert_eq!(next(&mut schedule, 5), Some("/a/f".to_owned()));
     let later = Ending::Later { until_ms: 1 << 40, why: "too new".to_owned() };
     schedule.handle_end("/a/f", later, 5);
     assert_eq!(schedule.backlog(5).later, BTreeMap::from([("too new".to_owned(), 1)]));
-    schedule.take_listing(Some("/a"), Vec::new());
+    schedule.take_listing("/a", Vec::new());
     assert_eq!(schedule.backlog(5).later, BTreeMap::new(), "the file is gone, or is as it should be");
     assert_eq!(schedule.backlog(5).total(), Amount { files: 1, bytes: 100 });
     assert_eq!(next(&mut schedule, 5), Some("/b/f".to_owned()));
+}
+
+/// All files were listed while `/a/f` and the files of `/b` changed.
+#[test]
+fn a_full_listing_does_not_replace_newer_ones() {
+    let mut schedule = schedule(1, None);
+    let old = ["/a/f", "/a/ff", "/b/f"].map(|path| task(path, Urgency::New, 1));
+    schedule.take_full_listing(&NONE, old.to_vec());
+    schedule.take_listing("/a/f", vec![task("/a/f", Urgency::Unsafe, 2)]);
+    schedule.take_listing("/b", Vec::new());
+    let newer = BTreeSet::from(["/a/f", "/b"].map(str::to_owned));
+    schedule.take_full_listing(&newer, old[1..].to_vec());
+    assert_eq!(next(&mut schedule, 3), Some("/a/f".to_owned()));
+    // It changes once more while it is worked on.
+    schedule.take_listing("/a/f", vec![task("/a/f", Urgency::Changed, 4)]);
+    schedule.take_full_listing(&newer, Vec::new());
+    schedule.handle_end("/a/f", Ending::Done, 5);
+    assert_eq!([next(&mut schedule, 5), next(&mut schedule, 5)], [Some("/a/f".to_owned()), None]);
 }
 
 #[test]
 fn files_beyond_the_limit_are_counted_and_listed_again() {
     let mut schedule = schedule(1, None);
     let tasks = (0..MOST_WAITING as u64 + 3).map(|at| task(&format!("/{at}"), Urgency::New, at));
-    schedule.take_listing(None, tasks.collect());
+    schedule.take_full_listing(&NONE, tasks.collect());
     assert_eq!(schedule.backlog(0).left_out, Amount { files: 3, bytes: 300 });
     assert!(!schedule.is_short());
-    schedule.take_listing(Some("/"), Vec::new());
+    schedule.take_listing("/", Vec::new());
     assert!(schedule.is_short());
-    schedule.take_listing(None, Vec::new());
+    schedule.take_full_listing(&NONE, Vec::new());
     assert!(!schedule.is_short());
 }
 
@@ -207,14 +236,14 @@ fn files_beyond_the_limit_are_counted_and_listed_again() {
 fn the_rate_is_that_of_finished_files() {
     let mut schedule = schedule(1, None);
     assert_eq!(schedule.backlog(0).rate, None);
-    schedule.take_listing(None, vec![Task { bytes: 6_000_000, ..task("/a", Urgency::New, 1) }]);
+    schedule.take_full_listing(&NONE, vec![Task { bytes: 6_000_000, ..task("/a", Urgency::New, 1) }]);
     assert_eq!(next(&mut schedule, 10), Some("/a".to_owned()));
     schedule.handle_end("/a", Ending::Done, MINUTE_MS);
     assert_eq!(schedule.backlog(3 * MINUTE_MS).rate, Some(50_000));
     assert_eq!(schedule.backlog(3 * MEASURED_MS).rate, None);
 }
 
-/// What may happen in a step of the simulation.
+/// An event of a step of the simulation.
 #[derive(Clone, Debug)]
 enum Step {
     /// A listing of all files, each with an urgency and a modification time.
@@ -316,7 +345,7 @@ proptest! {
                         .collect();
                     let tasks: Vec<Task> = by_path.into_values().collect();
                     model.list(&tasks);
-                    schedule.take_listing(None, tasks);
+                    schedule.take_full_listing(&NONE, tasks);
                 }
                 Step::Start(hold) => {
                     let why = String::new;

@@ -110,6 +110,10 @@ fn drafts_of_others_are_respected_until_nothing_changes_them() {
     let written_ms = NOW_MS + ABANDONED_MS;
     assert!(is_of_others(&draft(others, Some(written_ms)), written_ms + 1000));
     assert!(!is_of_others(&draft(1, Some(0)), NOW_MS), "an old term is no time");
+    let ahead = |ms| draft((NOW_MS + ms) << TERM_BITS | 5, None);
+    assert!(is_of_others(&ahead(AHEAD_MS), NOW_MS), "its clock is ahead");
+    assert!(!is_of_others(&ahead(AHEAD_MS + 1), NOW_MS) && !is_of_others(&draft(u64::MAX, None), NOW_MS));
+    assert!(is_of_others(&draft(u64::MAX, Some(NOW_MS)), NOW_MS), "its files are new");
     // A coordinator of the same cluster was killed a moment ago.
     let former = (NOW_MS - 5000) << TERM_BITS | 77;
     assert!(!is_of_others(&draft(former, Some(NOW_MS)), NOW_MS + 1000));
@@ -117,4 +121,24 @@ fn drafts_of_others_are_respected_until_nothing_changes_them() {
     let taken_over = draft(others + 1, Some(written_ms));
     assert!(is_taken_over(&taken_over, written_ms + 1000, others + 1));
     assert!(!is_taken_over(&taken_over, written_ms + 1000, others), "a later command has it");
+}
+
+/// The work that raises the replication of a file has not given way yet. If it is interrupted then, for example because the
+/// NameNode does not answer, it is held.
+#[test]
+fn a_file_is_left_to_others_only_once_its_work_has_given_way() {
+    let shared = Shared {
+        storage: Weak::new(),
+        schedule: Mutex::new(Schedule::new(Limits { files_at_once: 1, rate: None })),
+        is_stopped: AtomicBool::new(false),
+        yielded: Mutex::default(),
+        term: term_of(77),
+    };
+    let name = DraftName { inode: 1, modified_ms: 2, term: term_of(5) + (1 << TERM_BITS) };
+    let draft = Draft { path: "/t".to_owned(), name, files: Vec::new() };
+    assert!(!shared.accepts("/a", None, &Facts { drafts: vec![draft], ..Facts::default() }));
+    assert!(shared.yielded().is_empty(), "it may raise the replication first");
+    assert!(shared.accepts("/a", None, &Facts::default()));
+    shared.note_yielded("/a");
+    assert!(shared.yielded().contains("/a"));
 }

@@ -12,8 +12,8 @@ use dir::DirCatalog;
 use hdfs_raid::Codec;
 use repair::{NodeId, StripeId};
 use store_api::{
-    Answer, BlockState, Done, NodeRecord, Origin, SharedRecords, Storage, StoreChange, StoreError,
-    StripeWrite, Term, Write,
+    Answer, BlockState, Done, NodeRecord, Origin, RecordWrite, SharedRecords, Storage, StoreChange,
+    StoreError, StripeWrite, Term, Write,
 };
 use tempfile::TempDir;
 
@@ -23,18 +23,20 @@ mod raided;
 
 /// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has
 /// the holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups,
-/// `format` that of their checksums; `leaving-N` decommissions DataNode N, and `no-WORD` makes queries of
-/// this kind fail. `raided` has the lines about raided files and their parity, and files named like questions
+/// `format` that of their checksums; `leaving-N` decommissions DataNode N, `dead-N` lets it be dead, `unreported-N`
+/// lets it have sent no block report, and `no-WORD` makes queries of this kind fail. `raided` has the lines about raided files and their parity, and files named like questions
 /// for blocks have the answers to these questions, if they differ. `edit` has an event that is told once. `busy` has the end of an edit log that
 /// becomes longer whenever it is read.
 const SCRIPT: &str = r#"#!/bin/sh
 cd "$(dirname "$0")"
 nodes() {
     for node in 0 1 2 3 4; do
-        service=normal
+        service=normal reported=1 state=live
         if [ -e "leaving-$node" ]; then service=leaving; fi
+        if [ -e "unreported-$node" ]; then reported=0; fi
+        if [ -e "dead-$node" ]; then state=dead; fi
         echo "$number n $node uuid-$node 10.0.0.$node:9866"
-        echo "$number d $node /rack live $service 1"
+        echo "$number d $node /rack $state $service $reported"
     done
 }
 group() {
@@ -44,7 +46,7 @@ group() {
         echo "$number g $1 0 -$((16 * $1)) $stamp 3000000 RS-3-2-1024k old $(cat "homes-$1")"
     fi
 }
-echo '0 ready 8'
+echo '0 ready 9'
 while read -r number word rest; do
     file=${rest%% *}
     if [ -e "no-$word" ] || [ -e "no-$word-$file" ]; then echo "$number failed no permission"; continue; fi
@@ -135,6 +137,8 @@ struct Script {
     unjudged: Arc<Mutex<Vec<String>>>,
     /// The stripes that were last reported with a lost block.
     damaged: Arc<Mutex<BTreeSet<String>>>,
+    /// The reports that stripes are late, and that the first listing has ended.
+    news: Arc<Mutex<Vec<StoreChange>>>,
     stripes: Arc<AtomicUsize>,
     storage: Storage,
     term: Term,
@@ -187,7 +191,8 @@ impl Script {
         let (remarks, troubles, unjudged) = (lines(), lines(), lines());
         let (damaged, stripes) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(AtomicUsize::new(0)));
         let noted = [&remarks, &troubles, &unjudged].map(Arc::clone);
-        let (marked, counted) = (Arc::clone(&damaged), Arc::clone(&stripes));
+        let news = Arc::new(Mutex::new(Vec::new()));
+        let (marked, told, counted) = (Arc::clone(&damaged), Arc::clone(&news), Arc::clone(&stripes));
         storage.listen(Box::new(move |changes| {
             let set = |at: usize, lines: Vec<String>| *noted[at].lock().expect("whole") = lines;
             for change in changes {
@@ -206,11 +211,14 @@ impl Script {
                         };
                         counted.fetch_add(1, Ordering::Relaxed);
                     }
+                    StoreChange::LateStripes(_) | StoreChange::Unlisted(None) => {
+                        told.lock().expect("whole").push(change);
+                    }
                     _ => {}
                 }
             }
         }));
-        Self { folder, remarks, troubles, unjudged, damaged, stripes, storage, term }
+        Self { folder, remarks, troubles, unjudged, damaged, news, stripes, storage, term }
     }
 
     /// Closes the storage, and opens another one over the same records.
@@ -223,6 +231,12 @@ impl Script {
     /// Waits until the store has reported a stripe. Returns the DataNodes' numbers.
     fn await_nodes(&mut self) -> [NodeId; 5] {
         self.await_that("a group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
+        let nodes = self.nodes();
+        [0, 1, 2, 3, 4].map(|node| nodes[&format!("10.0.0.{node}:9866")])
+    }
+
+    /// Returns the numbers of the registered nodes by name.
+    fn nodes(&self) -> BTreeMap<String, NodeId> {
         let mut nodes = BTreeMap::new();
         let mut visit = |change: StoreChange| {
             if let StoreChange::Node(NodeRecord { id, name, .. }) = change {
@@ -230,7 +244,7 @@ impl Script {
             }
         };
         self.storage.each_record(&mut visit).expect("read");
-        [0, 1, 2, 3, 4].map(|node| nodes[&format!("10.0.0.{node}:9866")])
+        nodes
     }
 
     fn write(&mut self, write: StripeWrite) -> Result<Done, StoreError> {
@@ -242,6 +256,15 @@ impl Script {
         let stripe = StripeId(format!("group_-112_{stamp}"));
         let blocks = blocks.iter().copied().map(BlockIndex).collect();
         self.write(StripeWrite::Claim { stripe, nodes: vec![node], blocks })
+    }
+
+    /// Claims blocks like [`claim`](Self::claim), again and again until the claim is granted.
+    fn await_claim(&mut self, stamp: u64, node: NodeId, blocks: &[u16]) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while let Err(error) = self.claim(stamp, node, blocks) {
+            assert!(Instant::now() < end, "{error}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Waits in vain for the NameNode to list block 3 of the group of file 7 on this DataNode.
@@ -321,6 +344,16 @@ fn publication(node: NodeId) -> StripeWrite {
     }
 }
 
+/// Otherwise the coordinator would take the group for a new one, which no lost record of a wrong block can concern.
+#[test]
+fn groups_that_wait_for_block_reports_are_late_before_the_first_listing_ends() {
+    let script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,3:3"), ("unreported-4", "")]);
+    let news = || script.news.lock().expect("whole").clone();
+    script.await_that("the first listing", |_| news().contains(&StoreChange::Unlisted(None)));
+    assert_eq!(news(), [StoreChange::LateStripes(true), StoreChange::Unlisted(None)]);
+    assert_eq!(script.stripes.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn a_long_listing_is_recorded_in_parts() {
     let script = Script::open(&["large"]);
@@ -352,7 +385,7 @@ fn losses_become_known_while_clients_never_stop_changing_files() {
     let script = Script::open_with(&[("busy", "5"), ("homes-7", WHOLE)]);
     script.await_that("a group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
     script.set("homes-7", "0:0,1:1,2:2,4:4");
-    script.set("lost", "-112\n");
+    script.set("lost", "-112 4\n");
     script.set("counts", "1 0 0 0");
     script.await_damaged(&[7]);
     assert_eq!(script.lists(), 1);
@@ -427,8 +460,9 @@ fn without_lists_of_losses_a_group_with_corrupt_replicas_is_not_judged() {
     let corrupt = format!("{WHOLE} corrupt");
     let script = Script::open_with(&[("homes-7", corrupt.as_str()), ("homes-8", WHOLE), ("no-losses", "")]);
     script.await_that("doubt", |script| script.unjudged().starts_with("group_-112_1001: too few"));
-    assert!(script.remarks().contains("lists of blocks that lack redundancy cannot be read"));
-    script.set("lost", "-112 10.0.0.1:9866,10.0.0.3:9866\n");
+    let remark = "lists of blocks that lack redundancy cannot be read";
+    script.await_that("a remark", |script| script.remarks().contains(remark));
+    script.set("lost", "-112 3 10.0.0.1:9866,10.0.0.3:9866\n");
     script.unset("no-losses");
     script.await_that("no doubt", |script| script.unjudged().is_empty());
     script.await_damaged(&[7]);
@@ -452,7 +486,7 @@ fn a_group_whose_query_fails_hides_no_other_losses() {
     let script = Script::open_with(&[("homes-7", WHOLE), ("homes-8", WHOLE), ("homes-9", WHOLE)]);
     script.await_that("all groups", |script| script.stripes.load(Ordering::Relaxed) >= 3);
     let lose = |files: &[i64]| {
-        let lost: String = files.iter().map(|file| format!("{}\n", -16 * file)).collect();
+        let lost: String = files.iter().map(|file| format!("{} 4\n", -16 * file)).collect();
         files.iter().for_each(|file| script.set(&format!("homes-{file}"), "0:0,1:1,2:2,3:3"));
         script.set("lost", &lost);
         script.set("counts", &format!("{} 0 0 0", files.len()));
@@ -533,7 +567,7 @@ fn formats_are_asked_for_ahead_of_claims_and_once_for_each_generation() {
     let nodes = script.await_nodes();
     assert!(script.lines("formats").is_empty(), "nothing is lost");
     script.set("homes-7", "0:0,1:1,2:2,3:3");
-    script.set("lost", "-112\n");
+    script.set("lost", "-112 4\n");
     script.set("counts", "1 0 0 0");
     script.await_damaged(&[7]);
     script.await_that("a question", |script| script.lines("formats").len() == 1);
@@ -574,4 +608,58 @@ fn two_blocks_of_a_group_on_one_datanode_are_reported() {
     script.set("homes-7", WHOLE);
     script.set("purged", "");
     script.await_that("no remark", |script| script.remarks().is_empty());
+}
+
+/// The NameNode lists a dead DataNode until it is restarted.
+#[test]
+fn a_datanode_whose_node_was_removed_is_a_new_node_once_it_is_live() {
+    let mut script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,3:3")]);
+    let (removed, name) = (script.await_nodes()[4], "10.0.0.4:9866");
+    script.set("dead-4", "");
+    std::thread::sleep(Duration::from_secs(3)); // The DataNodes are queried in the meantime.
+    let write = Write::Records(RecordWrite::ForgetNode(removed));
+    let done = script.storage.carry_out(script.term, &[write]).remove(0);
+    done.expect("removed");
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(!script.nodes().contains_key(name), "a dead DataNode has brought its node back");
+    script.unset("dead-4");
+    script.await_that("another node", |script| script.nodes().contains_key(name));
+    let returned = script.nodes()[name];
+    assert_ne!(returned, removed);
+    script.await_claim(1001, returned, &[4]); // Its state is known later than its name.
+    assert!(script.claim(1001, removed, &[4]).is_err(), "the former node has no DataNode");
+}
+
+#[test]
+fn all_groups_are_listed_at_least_once_after_a_datanode_has_come_or_gone() {
+    let seconds = Duration::from_secs;
+    let pause = |changed: Option<u64>, listed| {
+        super::settled_pause(changed.map(seconds), seconds(listed), seconds(3000))
+    };
+    assert_eq!(pause(None, 0), super::RELIST_EVERY);
+    assert_eq!(pause(Some(100), 101), super::RELIST_EVERY);
+    assert_eq!(pause(Some(100), 100), seconds(3000), "the last listing took long");
+}
+
+/// The last listing began before the change, and took so long that the next one is due much later.
+#[test]
+fn ten_minutes_after_a_change_of_datanodes_interrupted_lists_and_new_folders_cause_a_listing() {
+    let is_settled = |changed: Option<u64>, now| {
+        super::is_settled(changed.map(Duration::from_secs), Duration::from_secs(now))
+    };
+    assert!(is_settled(None, 1));
+    assert_eq!([699, 700].map(|now| is_settled(Some(100), now)), [false, true]);
+}
+
+/// A DataNode has returned with the block that was rebuilt elsewhere. No event and no list tells which copy HDFS has
+/// removed.
+#[test]
+fn surplus_copies_of_a_group_are_queried_until_hdfs_has_removed_them() {
+    let script = Script::open_with(&[("homes-7", "0:0,1:1,2:2,3:3,4:4,0:3")]);
+    script.await_that("a group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
+    std::thread::sleep(super::FOLLOW_EVERY * 4); // Queries that were due by now have the same answer.
+    let (lists, before) = (script.lists(), script.stripes.load(Ordering::Relaxed));
+    script.set("homes-7", "1:1,2:2,3:3,4:4,0:3");
+    script.await_that("a report", |script| script.stripes.load(Ordering::Relaxed) == before + 1);
+    assert_eq!(script.lists(), lists, "no listing is necessary");
 }

@@ -186,10 +186,63 @@ fn a_bad_copy_is_reported_until_it_is_unlisted() {
     both.homes.push((2, NodeId(1)));
     test.list(vec![both]);
     assert_eq!(test.block(), (Some(1), BlockState::Healthy));
+    test.now += PATIENCE;
     let mut other = listed(&[2]);
     other.homes.push((2, NodeId(1)));
     test.list(vec![other]);
     assert_eq!(test.view.take_gone(), [(stripe, BlockIndex(2), NodeId(3))]);
+}
+
+/// Lets DataNode 3 die, of which the copy of block 2 is corrupt, and returns the group with the block rebuilt on
+/// DataNode 6.
+fn rebuilt_while_away(test: &mut ViewTest) -> Listed {
+    let stripe = StripeId("group_-160_7".into());
+    test.view.set_state(&stripe, BlockIndex(2), NodeId(3), BlockState::Corrupt);
+    test.now += PATIENCE;
+    test.nodes(&[1, 2, 4, 5], 10);
+    let mut rebuilt = listed(&[2]);
+    rebuilt.homes.push((2, NodeId(6)));
+    test.list(vec![rebuilt.clone()]);
+    assert_eq!((test.block(), test.view.take_gone()), ((Some(6), BlockState::Healthy), Vec::new()));
+    rebuilt
+}
+
+/// The NameNode takes the copy for good, and may remove the rebuilt one.
+#[test]
+fn a_bad_copy_is_still_bad_when_its_datanode_returns() {
+    let mut test = ViewTest::new();
+    let mut both = rebuilt_while_away(&mut test);
+    test.nodes(&[1, 2, 3, 4, 5], 20);
+    both.homes.push((2, NodeId(3)));
+    test.list(vec![both]);
+    assert_eq!(test.block(), (Some(6), BlockState::Healthy));
+    test.now += PATIENCE;
+    test.list(vec![listed(&[])]);
+    assert_eq!((test.block(), test.view.take_gone()), ((Some(3), BlockState::Corrupt), Vec::new()));
+}
+
+#[test]
+fn a_bad_copy_is_forgotten_when_its_datanode_has_returned_without_it() {
+    let mut test = ViewTest::new();
+    let rebuilt = rebuilt_while_away(&mut test);
+    let gone = [(StripeId("group_-160_7".into()), BlockIndex(2), NodeId(3))];
+    test.nodes(&[1, 2, 3, 4, 5], 20);
+    test.list(vec![rebuilt.clone()]);
+    assert_eq!(test.view.waiting(test.now, 9), [], "it may not have reported all blocks");
+    test.now += PATIENCE;
+    let unsure = test.view.note_losses(test.now, test.now);
+    test.view.tell(test.now, unsure);
+    assert_eq!(test.view.take_gone(), [], "the last answer is older than the report");
+    assert_eq!(test.view.waiting(test.now, 9).len(), 1);
+    let changed = test.view.take_groups(test.now, test.now, vec![rebuilt], false);
+    test.view.tell(test.now, changed);
+    assert_eq!((test.view.take_gone().as_slice(), test.view.waiting(test.now, 9).len()), (&gone[..], 0));
+    // Its node was removed.
+    let mut test = ViewTest::new();
+    let rebuilt = rebuilt_while_away(&mut test);
+    test.view.forget_node(NodeId(3));
+    test.list(vec![rebuilt]);
+    assert_eq!(test.view.take_gone(), gone);
 }
 
 /// The NameNode does not list a replica that it knows to be corrupt. After a restart it does, as if it were healthy.
@@ -394,6 +447,33 @@ fn an_old_degraded_group_is_reported_at_the_first_listing() {
     let changes = view.tell(seconds(1), changed);
     assert!(matches!(&changes[..], [StoreChange::Stripe(stripe, false)] if stripe.id.0 == "group_-160_7"));
     assert_eq!(view.unsettled(), 1);
+}
+
+/// A DataNode has not reported its blocks when all groups are listed for the first time.
+#[test]
+fn unsettled_groups_of_the_first_listing_are_late_until_all_are_reported() {
+    let mut view = View::default();
+    view.take_nodes(seconds(1), vec![(NodeId(1), live(1)), (NodeId(3), live(0))]);
+    let other = |without: &[u8]| Listed { homes: listed(without).homes, ..written(Phase::Old) };
+    let changed = view.take_groups(seconds(1), seconds(1), vec![listed(&[2]), other(&[2])], true);
+    assert_eq!(view.tell(seconds(1), changed), []);
+    assert_eq!(view.note_first_told(), Some(StoreChange::LateStripes(true)));
+    assert_eq!(view.everything(seconds(1)).last(), Some(&StoreChange::LateStripes(true)));
+    let mut list = |at: u64, group: Listed| {
+        let changed = view.take_groups(seconds(at), seconds(at), vec![group], false);
+        view.tell(seconds(at), changed)
+    };
+    let changes = list(2, listed(&[]));
+    assert!(matches!(&changes[..], [StoreChange::Stripe(..)]), "the other one is still late: {changes:?}");
+    // A group that was created since is not late.
+    let new = Listed { group: BlockGroup { number: -480, ..group(9000) }.into(), ..written(Phase::New) };
+    assert_eq!(list(3, new), []);
+    let changes = list(4, other(&[]));
+    assert!(
+        matches!(&changes[..], [StoreChange::Stripe(..), StoreChange::LateStripes(false)]),
+        "{changes:?}"
+    );
+    assert_eq!(list(5, other(&[])), []);
 }
 
 /// The NameNode may still list the copy that a rebuilt block is to replace.

@@ -1,7 +1,11 @@
 use std::sync::Mutex;
 
+use tokio::time::Instant;
+
 use super::*;
-use crate::storage::doubles::{Paper, start};
+use crate::blocks::Ratio;
+use crate::storage::doubles::{LIST_EVERY, Paper, listing, start, start_passive};
+use crate::storage::encoding_files::Known;
 
 fn volume() -> VolumeName {
     VolumeName::new("c", 5).expect("a name")
@@ -35,6 +39,73 @@ fn late_deletions_are_named_until_they_are_made_also_after_a_restart() {
     let mut state = catalog.system().known.state();
     let late_ones = |state: &State| state.late_deletions.0.keys().cloned().collect::<Vec<_>>();
     assert_eq!(late_ones(&state), std::slice::from_ref(&late));
+    let lines = state.late_deletions.lines();
+    assert!(lines.len() == 1 && lines[0].contains(NOT_TRIED), "{lines:?}");
     state.forget_late(&late);
     assert_eq!(paper.lock().expect("not poisoned").kept.len(), 0);
+}
+
+#[test]
+fn volumes_with_late_deletions_are_inspected_every_second_time_and_half_of_the_time_at_most() {
+    let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+    let known = &catalog.system().known;
+    let mut all = listing(["a", "b", "c"]);
+    for id in [6, 7, 8] {
+        let holdings = all.volumes[&5].clone();
+        all.volumes.insert(id, holdings);
+    }
+    known.take_all(all, Instant::now(), LIST_EVERY).expect("recorded");
+    let turns = |seconds: [u64; 4]| {
+        seconds.map(|took| {
+            let next = known.state().next_to_inspect();
+            known.state().inspection.note_turn(Duration::from_secs(took));
+            next
+        })
+    };
+    assert_eq!(turns([2; 4]), [5, 6, 7, 8].map(Some));
+    let ratio = Ratio::new(2, 1).expect("possible");
+    for (id, server) in [(6, "a"), (7, "a"), (8, "d")] {
+        let shard = ShardName { volume: VolumeName::new("c", id).expect("a name"), shard: 0 };
+        let mut state = known.state();
+        state.view.learn(id, Encoding(1), Known { ratio, shard_bytes: 100, digests: Vec::new() });
+        state.note_late(&Late::new(&shard, &ServerId(server.to_owned())), String::new());
+    }
+    assert_eq!(turns([2; 4]), [6, 5, 7, 6].map(Some), "server `d` is not connected");
+    assert_eq!(turns([6000, 2000, 2000, 1999]), [6, 7, 8, 5].map(Some), "a server hangs");
+    assert_eq!(turns([2; 4]), [6, 7, 7, 6].map(Some));
+}
+
+#[test]
+fn a_dry_run_leaves_the_deletions_of_earlier_coordinators_alone() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let late = Late::new(&ShardName { volume: volume(), shard: 0 }, &ServerId("a".to_owned()));
+    start(&paper).system().known.state().note_late(&late, String::new());
+    let catalog = start_passive(&paper);
+    let shared = catalog.system();
+    shared.known.recall_late_deletions().expect("readable");
+    shared.known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
+    let ratio = Ratio::new(2, 1).expect("possible");
+    let files = Known { ratio, shard_bytes: 100, digests: Vec::new() };
+    {
+        let mut state = shared.known.state();
+        state.view.learn(5, Encoding(1), files);
+        assert_eq!(state.late_deletions.due(state.view.volumes()), BTreeSet::new());
+    }
+    catalog.runtime().block_on(Deletions::of(shared).retry(&volume()));
+    let lines = shared.known.state().late_deletions.lines();
+    assert!(lines.len() == 1 && lines[0].contains(NOT_AUTOMATIC), "{lines:?}");
+    shared.known.take_all(listing(["d", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
+    catalog.runtime().block_on(Deletions::of(shared).retry(&volume()));
+    assert_eq!(shared.known.state().late_deletions.lines(), [""; 0], "the shard is on another server now");
+}
+
+#[test]
+fn deletions_are_not_forgotten_while_the_encoding_is_unknown() {
+    let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+    let shared = catalog.system();
+    shared.known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
+    let late = Late::new(&ShardName { volume: volume(), shard: 0 }, &ServerId("a".to_owned()));
+    shared.known.state().note_late(&late, "it is in maintenance".to_owned());
+    catalog.runtime().block_on(Deletions::of(shared).retry(&volume()));
+    assert!(shared.known.state().late_deletions.0.contains_key(&late), "no `.vif` was read");
 }

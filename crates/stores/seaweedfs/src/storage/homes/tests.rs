@@ -5,6 +5,7 @@ use store_api::StoreChange;
 use tokio::time::Instant;
 
 use super::*;
+use crate::address::ListedAddress;
 use crate::blocks::{EncodedVolume, Ratio};
 use crate::listing::{Holding, Listing, Server};
 use crate::storage::AttachedCatalog;
@@ -31,7 +32,7 @@ fn listing_of<const N: usize>(servers: [(&str, u8, i64); N]) -> Listing {
             encoding: Encoding(encoding),
             shards: [(shard, 100)].into(),
         });
-        let address = address.parse().expect("an address");
+        let address = ListedAddress::of(&address, 0);
         let (disks, plain_volumes) = (BTreeMap::new(), BTreeSet::new());
         let connected = Server { address, data_center, rack, disks, free_volumes: 5, plain_volumes };
         listing.servers.insert(server, connected);

@@ -162,6 +162,78 @@ fn listings_that_overlap_are_all_applied() {
     assert_eq!(servers_of(6), ["d", "c"], "the whole cluster was listed later");
 }
 
+/// Returns a listing of these servers, each with these ordinary volumes.
+fn with_plain<const N: usize>(servers: [&str; N], volumes: &[u32]) -> Listing {
+    let mut listing = listing(servers);
+    let plain: BTreeSet<u32> = volumes.iter().copied().collect();
+    listing.servers.values_mut().for_each(|server| server.plain_volumes.clone_from(&plain));
+    listing
+}
+
+/// A server with ordinary volumes would count as safe to remove.
+#[test]
+fn a_listing_of_one_volume_forgets_no_ordinary_volumes() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let catalog = start(&paper);
+    let known = Arc::clone(&catalog.system().known);
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let needed = || {
+        let recorded =
+            paper.lock().expect("not poisoned").kept.keys().filter(|key| key.contains("/needed/")).count();
+        let nodes: Vec<u32> = known.state().view.nodes().plain_volumes().keys().map(|node| node.0).collect();
+        assert_eq!(nodes.len(), recorded);
+        nodes
+    };
+    known.take_all(with_plain(["a", "b"], &[7]), at(0), LIST_EVERY).expect("recorded");
+    known.take_part(5, listing(["a", "b"]), at(2)).expect("recorded");
+    assert_eq!(needed(), [0, 1]);
+    known.take_all(with_plain(["a", "b"], &[7]), at(1), LIST_EVERY).expect("recorded");
+    assert_eq!(needed(), [0, 1]);
+    known.take_all(with_plain(["a"], &[7]), at(3), LIST_EVERY).expect("recorded");
+    known.take_part(5, listing(["a", "b"]), at(4)).expect("recorded");
+    assert_eq!(needed(), [0, 1], "the volumes of a server that has returned are not listed yet");
+    known.take_all(with_plain(["a", "b"], &[]), at(5), LIST_EVERY).expect("recorded");
+    assert_eq!(needed(), [0u32; 0]);
+}
+
+/// A volume is an ordinary volume on one server, and too few of its shards are listed.
+#[test]
+fn a_volume_is_always_a_stripe_or_unknown() {
+    let mut catalog = start(&Arc::new(Mutex::new(Paper::default())));
+    let heard: Arc<Mutex<Vec<StoreChange>>> = Arc::default();
+    let listener = Arc::clone(&heard);
+    catalog.listen(Box::new(move |changes| listener.lock().expect("not poisoned").extend(changes)));
+    let known = Arc::clone(&catalog.system().known);
+    // Returns whether the volume is a stripe, and whether its state is unknown, as last reported.
+    let told = || {
+        catalog.flush();
+        let heard = heard.lock().expect("not poisoned");
+        let (mut is_stripe, mut is_unknown) = (false, false);
+        for change in heard.iter() {
+            match change {
+                StoreChange::Stripe(..) => is_stripe = true,
+                StoreChange::StripeGone(_) => is_stripe = false,
+                StoreChange::Unjudged(unjudged) => is_unknown = !unjudged.is_empty(),
+                _ => {}
+            }
+        }
+        (is_stripe, is_unknown)
+    };
+    known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
+    let ratio = Ratio::new(2, 1).expect("possible");
+    known.state().view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests: Vec::new() });
+    known.state().tell_volumes([5]);
+    assert_eq!(told(), (true, false));
+    let mut few = listing(["a"]);
+    few.servers.extend(with_plain(["d"], &[5]).servers);
+    known.take_all(few.clone(), Instant::now(), LIST_EVERY).expect("recorded");
+    assert_eq!(told(), (false, true), "the ordinary volume may be the current one");
+    few.servers.remove(&ServerId("d".to_owned()));
+    known.take_all(few, Instant::now(), LIST_EVERY).expect("recorded");
+    assert_eq!(told(), (true, false));
+}
+
 #[test]
 fn a_cluster_of_which_only_single_volumes_are_listed_is_out_of_sight() {
     let mut catalog = start(&Arc::new(Mutex::new(Paper::default())));

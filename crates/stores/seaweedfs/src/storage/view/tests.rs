@@ -1,4 +1,5 @@
 use super::*;
+use crate::address::ListedAddress;
 use crate::listing::{Disk, Holding, Server};
 
 const RATIO: (u32, u32) = (2, 1);
@@ -8,7 +9,7 @@ const RATIO: (u32, u32) = (2, 1);
 fn listing(servers: &str, shards: &str) -> Listing {
     let mut listing = Listing::default();
     for name in servers.split_whitespace() {
-        let address = format!("{name}:8080").parse().expect("an address");
+        let address = ListedAddress::of(&format!("{name}:8080"), 0);
         let disks = [(0, Disk { kind: String::new() })].into();
         let (data_center, rack) = ("d".to_owned(), "r".to_owned());
         let server =
@@ -67,6 +68,17 @@ fn a_volume_is_a_stripe() {
     );
     assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy");
     assert_eq!((view.volume_of(&stripe.id), view.volume_of(&StripeId("d_5".into()))), (Some(5), None));
+}
+
+#[test]
+fn a_volume_whose_collection_has_a_long_name_is_a_stripe() {
+    let (mut view, mut listing) = (view("a b c", ""), listing("a b c", "a.0 b.1 c.2"));
+    let collection = "x".repeat(240);
+    listing.volumes.values_mut().flatten().for_each(|holding| holding.collection.clone_from(&collection));
+    view.list(listing);
+    view.learn(5, Encoding(1), known());
+    let stripe = view.stripe(5).expect("its name fits a file system");
+    assert_eq!((&stripe.id.0, view.volume_of(&stripe.id)), (&format!("{collection}_5"), Some(5)));
 }
 
 #[test]
@@ -182,6 +194,91 @@ fn of_two_copies_the_original_is_kept() {
     assert_eq!(told(&view), "0:Healthy 1:Healthy+2:Healthy 2:Healthy");
 }
 
+/// `ec.balance` copies a shard as it is, and then removes the original. A listing may contain both.
+#[test]
+fn a_corrupt_shard_that_moves_stays_corrupt() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    find(&mut view, &[1], BlockState::Corrupt);
+    view.list_some(&[5], listing("a b c", "a.0 b.1 c.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 1:Corrupt+2:Corrupt 2:Healthy");
+    view.list(listing("a b c", "a.0 c.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 2:Corrupt 2:Healthy");
+    let record = |node| (StripeId("c_5@1".into()), BlockIndex(1), NodeId(node), BlockState::Corrupt);
+    assert_eq!(view.inferred_marks(), [record(2)]);
+    view.note_recorded();
+    view.list(listing("a b c", "a.0 a.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 0:Corrupt 2:Healthy");
+    assert_eq!(view.inferred_marks(), [record(0)]);
+    view.set_state(&StripeId("c_5".into()), BlockIndex(1), NodeId(0), BlockState::Healthy);
+    assert_eq!(view.inferred_marks(), [], "it was rebuilt before the mark could be recorded");
+}
+
+/// The corrupt shard is unmounted only once the rebuilt one is served.
+#[test]
+fn a_shard_that_mend_rebuilds_elsewhere_is_no_copy_of_the_corrupt_one() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    find(&mut view, &[1], BlockState::Corrupt);
+    let copy = (StripeId("c_5".into()), BlockIndex(1), NodeId(2));
+    view.begin_publication(copy.clone());
+    view.list_some(&[5], listing("a b c", "a.0 b.1 c.1 c.2"));
+    view.end_publication(&copy);
+    view.list(listing("a b c", "a.0 b.1 c.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 2:Healthy+1:Corrupt 2:Healthy");
+    assert_eq!(view.inferred_marks(), []);
+    // Then SeaweedFS moves the corrupt one.
+    view.list(listing("a b c", "a.0 b.1 c.2"));
+    view.list(listing("a b c", "a.0 a.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 0:Corrupt 2:Healthy");
+}
+
+/// The corrupt shard on `b` stays listed while Mend unmounts the good one on `c` for a moment, twice: for each disk.
+#[test]
+fn a_shard_that_mend_mounts_again_is_no_copy_of_the_corrupt_one() {
+    let mut view = view("a b c", "a.0 b.1 c.1 c.2");
+    find(&mut view, &[1], BlockState::Corrupt);
+    let (server, whole) = (ServerId("c".to_owned()), "a.0 b.1 c.1 c.2");
+    view.begin_unmount(5, &server, &[1, 2]);
+    for shards in ["a.0 b.1", whole, "a.0 b.1"] {
+        view.list_some(&[5], listing("a b c", shards));
+    }
+    view.end_unmount(5, &server, &BTreeMap::<u8, String>::new());
+    view.list(listing("a b c", "a.0 b.1")); // The master lists the mounted shards late.
+    view.list(listing("a b c", whole));
+    assert_eq!(told(&view), "0:Healthy 2:Healthy+1:Corrupt 2:Healthy");
+    assert_eq!(view.inferred_marks(), []);
+    // Then SeaweedFS removes the good one, and copies the corrupt one there.
+    view.list(listing("a b c", "a.0 b.1 c.2"));
+    view.list(listing("a b c", whole));
+    assert_eq!(told(&view), "0:Healthy 1:Corrupt+2:Corrupt 2:Healthy");
+}
+
+/// Mend could not mount the shard on `c` again. Later SeaweedFS copies the corrupt one there.
+#[test]
+fn a_shard_that_mend_could_not_mount_again_may_be_a_copy_of_the_corrupt_one() {
+    let mut view = view("a b c", "a.0 b.1 c.1 c.2");
+    find(&mut view, &[1], BlockState::Corrupt);
+    let server = ServerId("c".to_owned());
+    view.begin_unmount(5, &server, &[1, 2]);
+    view.list_some(&[5], listing("a b c", "a.0 b.1"));
+    view.end_unmount(5, &server, &BTreeMap::from([(1, "a disk error")]));
+    view.list(listing("a b c", "a.0 b.1 c.2"));
+    view.list(listing("a b c", "a.0 c.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 2:Corrupt 2:Healthy");
+}
+
+/// Server `b` was away while its shard was rebuilt on `c`, and the rebuilt one has rotted.
+#[test]
+fn the_shard_of_a_returning_server_is_no_copy_of_a_corrupt_one() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    view.list(listing("a c", "a.0 c.2"));
+    view.list(listing("a c", "a.0 c.1 c.2"));
+    view.set_state(&StripeId("c_5".into()), BlockIndex(1), NodeId(2), BlockState::Corrupt);
+    view.list(listing("a b c", "a.0 c.1 c.2")); // A master lists a server before its shards.
+    view.list(listing("a b c", "a.0 b.1 c.1 c.2"));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy+2:Corrupt 2:Healthy");
+    assert_eq!(view.inferred_marks(), []);
+}
+
 #[test]
 fn a_server_serves_a_volume_if_listed_with_a_shard() {
     let view = view("a b c", "a.0 b.1");
@@ -225,6 +322,25 @@ fn encoded_again() -> Listing {
 
 fn known() -> Known {
     Known { ratio: Ratio::new(RATIO.0, RATIO.1).expect("possible"), shard_bytes: 100, digests: Vec::new() }
+}
+
+/// A server was away while a volume was decoded and encoded again. It returns with one of the former shards,
+/// and its `.vif` is not read.
+#[test]
+fn a_left_over_shard_does_not_retract_a_whole_volume() {
+    let mut view = view("a b c", "");
+    view.list(encoded_again());
+    view.learn(5, Encoding(2), known());
+    let whole = [StoreChange::Stripe(view.stripe(5).expect("it is known"), false)];
+    assert_eq!(view.tell([5]), whole);
+    let (mut all, left_over) = (encoded_again(), listing("x", "x.0"));
+    all.servers.extend(left_over.servers);
+    all.volumes.entry(5).or_default().extend(left_over.volumes.into_values().flatten());
+    view.list(all);
+    assert_eq!(view.tell([5]), whole);
+    assert_eq!(super::super::judging::unjudged(view.volumes(), view.files()), []);
+    let lines = super::super::judging::left_overs(view.volumes());
+    assert!(lines.len() == 1 && lines[0].contains("shards 0 on x"), "{lines:?}");
 }
 
 /// A volume was decoded and encoded again under its ID. While servers may still have the former shards, its

@@ -1,7 +1,9 @@
 use std::sync::Mutex;
 
+use tokio::time::Instant;
+
 use super::*;
-use crate::storage::doubles::{Paper, start};
+use crate::storage::doubles::{LIST_EVERY, Paper, listing, start, start_passive};
 
 #[test]
 fn withdrawals_whose_records_were_refused_survive_a_later_restart() {
@@ -31,6 +33,32 @@ fn withdrawals_whose_records_were_refused_survive_a_later_restart() {
     refuse(false);
     state.keep_records([]);
     assert_eq!(recorded(), [""; 0]);
+}
+
+#[test]
+fn withdrawals_of_earlier_coordinators_are_left_alone_and_named_in_a_dry_run() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let shard = ShardName { volume: VolumeName::new("c", 5).expect("a name"), shard: 3 };
+    let it = Withdrawal::new(&shard, &ServerId("a".to_owned()));
+    start(&paper).system().known.state().keep_withdrawal(&it);
+    let catalog = start_passive(&paper);
+    let shared = catalog.system();
+    shared.known.recall_withdrawals().expect("readable");
+    // The server is connected, and the volume does not exist any more, so nothing else prevents the attempt.
+    let mut connected = listing(["a"]);
+    connected.volumes.clear();
+    shared.known.take_all(connected, Instant::now(), LIST_EVERY).expect("recorded");
+    catalog.runtime().block_on(withdraw_pending(shared));
+    let lines = shared.known.state().withdrawals.lines();
+    assert!(lines.len() == 1 && lines[0].ends_with(NOT_AUTOMATIC), "{lines:?}");
+    assert!(paper.lock().expect("not poisoned").kept.contains_key(&it.key()));
+}
+
+#[test]
+fn a_shard_that_is_served_well_ends_its_withdrawal_also_in_a_dry_run() {
+    assert_eq!(["", NOT_AUTOMATIC].map(|why| Step::of(true, false, why)), [Step::Forget, Step::Forget]);
+    assert_eq!(["", NOT_AUTOMATIC].map(|why| Step::of(false, true, why)), [Step::Try, Step::Wait]);
+    assert_eq!(Step::of(false, false, ""), Step::Wait);
 }
 
 /// Another client had the lock, and has decoded the volume.

@@ -41,7 +41,7 @@ fn a_lost_block_of_a_raided_file_is_reported_claimed_and_published() {
     assert!(claim(&mut script, nodes[4], 1).is_err(), "the block is not lost");
     // The lists name the block, and another one of a file that is not raided.
     script.set("raided", &told(7, "-"));
-    script.set("lost", "33\n99\n");
+    script.set("lost", "33 0\n99 1\n");
     script.set("counts", "0 0 0 2");
     script.await_that("damage", is_damaged);
     let claimed = claim(&mut script, nodes[4], 1).expect("granted");
@@ -179,9 +179,9 @@ fn told_folder(first: &str, holder: &str) -> String {
     let data = [(32, 1004, 20_480), (33, 1005, 15_000)].map(block);
     let parity = [(48, 1010, 20_480), (49, 1011, 20_480)].map(block);
     let [source, of_parity] = [&data, &parity].map(Fingerprint::of);
-    let note = Note { inode: 9, replication: 3, source, parity: of_parity };
+    let note = Note { inode: 9, replication: 3, source, parity: of_parity, code: None };
     let mut text = format!(
-        "D %2Fd 7 9\n{first}F 21 %2Fd%2Fb 15000 20480 1 7 replicated closed -\nB 33 1005 15000 {holder}\n\
+        "D %2Fd 7 9 -\n{first}F 21 %2Fd%2Fb 15000 20480 1 7 replicated closed -\nB 33 1005 15000 {holder}\n\
          F 17 %2Ffolders%2Fd 40960 20480 1 7 replicated closed -\nB 48 1010 20480 2\nB 49 1011 20480 3\n"
     );
     for mark in [Mark::Members(Members::of(&data)), Mark::Proven(note)] {
@@ -212,7 +212,7 @@ fn lost_blocks_of_a_folder_are_claimed_also_after_another_file_was_deleted() {
         script.troubles()
     );
     script.set("raided", &told_folder(FIRST, "-"));
-    script.set("lost", "33\n");
+    script.set("lost", "33 0\n");
     script.set("counts", "0 0 0 1");
     script.await_that("damage", |script| is_damaged(script, "raid_32_1011"));
     script.set("raided", &told_folder("", "-"));
@@ -238,7 +238,7 @@ fn a_changed_block_of_a_folder_belongs_to_no_stripe() {
     let rewritten = FIRST.replace("B 32 1004 20480 0", "B 32 1020 20480 0");
     script.set("blocks 21 0 15000 17 0 40960", &told_folder("", "-"));
     script.set("raided", &told_folder(&rewritten, "-"));
-    script.set("lost", "33\n");
+    script.set("lost", "33 0\n");
     script.set("counts", "0 0 0 1");
     script.set("edit", "m %2Fd%2Fa");
     script.await_that("damage of the other file", |script| is_damaged(script, &rest()));

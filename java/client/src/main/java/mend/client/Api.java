@@ -10,6 +10,7 @@ import java.net.http.HttpResponse;
 import java.net.http.HttpTimeoutException;
 import java.time.Duration;
 import java.util.Map;
+import javax.net.ssl.SSLContext;
 
 /** The part of the coordinator's HTTP API that a requestor needs (docs/reference/api.md). */
 final class Api {
@@ -17,15 +18,32 @@ final class Api {
   private static final int LOCKED = 423;
 
   private final Address address;
-  private final HttpClient http;
+  private final Credentials credentials;
+  private SSLContext context;
+  private HttpClient http;
 
   Api(Settings settings) {
     address = settings.api();
-    http = HttpClient.newBuilder()
-        .version(HttpClient.Version.HTTP_1_1)
-        .sslContext(settings.credentials().towards("coordinator.mend"))
-        .connectTimeout(CONNECT_LIMIT)
-        .build();
+    credentials = settings.credentials();
+  }
+
+  /** Returns the client for the next request: another one if our certificate was renewed. */
+  private HttpClient http() {
+    credentials.refresh(); // Outside the monitor, because the folder of the certificate may not answer.
+    return current();
+  }
+
+  private synchronized HttpClient current() {
+    SSLContext current = credentials.towards("coordinator.mend");
+    if (current != context) {
+      context = current;
+      http = HttpClient.newBuilder()
+          .version(HttpClient.Version.HTTP_1_1)
+          .sslContext(current)
+          .connectTimeout(CONNECT_LIMIT)
+          .build();
+    }
+    return http;
   }
 
   Json.Node get(String path, Duration limit) throws IOException {
@@ -81,7 +99,7 @@ final class Api {
 
   private HttpResponse<byte[]> send(HttpRequest request) throws IOException {
     try {
-      return http.send(request, HttpResponse.BodyHandlers.ofByteArray());
+      return http().send(request, HttpResponse.BodyHandlers.ofByteArray());
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
       throw new InterruptedIOException("the request was interrupted");

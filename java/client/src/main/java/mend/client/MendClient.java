@@ -173,7 +173,12 @@ public final class MendClient implements Closeable {
   // ---- the session ----
 
   /** Returns the session, opening one if needed. */
-  synchronized Session session() throws MendException {
+  Session session() throws MendException {
+    settings.credentials().refresh(); // Outside the monitor, because the folder of the certificate may not answer.
+    return current();
+  }
+
+  private synchronized Session current() throws MendException {
     if (closed) {
       throw new MendException(MendException.Kind.CLOSED, "the client is closed");
     }

@@ -8,6 +8,7 @@ public final class Repair {
   private final long number;
   private final String state;
   private final List<String> reasons = new ArrayList<>();
+  private final List<String> unknown = new ArrayList<>();
   private boolean contradictory;
 
   Repair(Json.Node view) throws MendException {
@@ -20,6 +21,12 @@ public final class Repair {
         if (!item.get("reason").isNull()) {
           reasons.add(item.get("reason").text());
         }
+      }
+    }
+    Json.Node conditions = view.get("unknown");
+    if (!conditions.isNull()) {
+      for (Json.Node condition : conditions.list()) {
+        unknown.add(condition.get("text").text());
       }
     }
   }
@@ -46,6 +53,14 @@ public final class Repair {
    */
   public boolean isContradictory() {
     return contradictory;
+  }
+
+  /**
+   * Returns why the state of some blocks was unknown when the repair ended. If the list is not empty, blocks may
+   * be lost although the repair is done. Recorded for repairs of all lost blocks and for those that found none.
+   */
+  public List<String> unknown() {
+    return List.copyOf(unknown);
   }
 
   @Override

@@ -41,6 +41,7 @@ class PartTest {
   @BeforeEach
   void begin() throws IOException {
     listener = new ServerSocket(0, 16, InetAddress.getLoopbackAddress());
+    listener.setSoTimeout(60_000); // A test fails rather than hang.
     Random random = new Random(3);
     random.nextBytes(streams[0]);
     random.nextBytes(streams[1]);
@@ -106,6 +107,7 @@ class PartTest {
    */
   private Socket accept(int[] whose) throws IOException {
     Socket socket = listener.accept();
+    socket.setSoTimeout(60_000);
     byte[] greeting = new DataInputStream(socket.getInputStream()).readNBytes(40);
     CRC32C checksum = new CRC32C();
     checksum.update(greeting, 0, 36);
@@ -258,10 +260,11 @@ class PartTest {
     part.assign(plan(2, "[[1,2]]"));
     // Both edges have the same address, so either may get the remaining connection.
     int first = new DataInputStream(senders[0].getInputStream()).readNBytes(40)[20];
-    send(senders[0], frame(first, 1));
     int[] whose = new int[1];
+    // Until the slice is sent, the other edge cannot get this connection after the first one.
     Socket fresh = accept(whose);
     assertEquals(1 - first, whose[0]);
+    send(senders[0], frame(first, 1));
     send(fresh, frame(whose[0], 1));
     assertEquals("2 {\"what\":\"delivered\"}", report());
     assertArrayEquals(Arrays.copyOf(sum(), 2 * SLICE), Arrays.copyOf(delivery.bytes(), 2 * SLICE));

@@ -9,8 +9,8 @@ import mend.client.Stripe;
 import org.apache.hadoop.conf.Configuration;
 
 /**
- * The client of the configured cluster. A daemon outlives its certificates, so they are reloaded once they
- * are no longer trusted.
+ * The client of the configured cluster. It takes up its renewed certificate by itself. A daemon also outlives
+ * the authority, so all files are loaded again once a certificate is no longer trusted.
  */
 final class CurrentClient implements Closeable {
   private final Configuration conf;

@@ -66,7 +66,7 @@ public final class DegradedReads implements Closeable {
 
   /**
    * Creates the configured instance; returns null if no coordinator is configured, or if the configuration is
-   * unusable, which is logged.
+   * unusable, which is logged. If the certificates cannot be read in time, later reads try again.
    */
   public static DegradedReads of(Configuration conf) {
     if (!MendSettings.isConfigured(conf)) {
@@ -74,12 +74,25 @@ public final class DegradedReads implements Closeable {
     }
     try {
       long most = conf.getLongBytes(MendSettings.READ_MOST_KEY, DEFAULT_MOST_BYTES);
-      CurrentClient mend = new CurrentClient(conf);
-      mend.get(); // Report an unusable configuration now.
-      return new DegradedReads(mend, most);
+      DegradedReads reads = new DegradedReads(new CurrentClient(conf), most);
+      reads.check();
+      return reads;
     } catch (IOException | RuntimeException problem) {
       LOG.warn("cannot use Mend; only HDFS decodes lost blocks", problem);
       return null;
+    }
+  }
+
+  /** Reports an unusable configuration before the first read. */
+  private void check() throws IOException {
+    try {
+      mend.get();
+    } catch (MendException problem) {
+      if (problem.kind() != MendException.Kind.TIMED_OUT) {
+        throw problem;
+      }
+      breaker.failed(problem);
+      LOG.warn("for now, only HDFS decodes lost blocks: {}", problem.getMessage());
     }
   }
 

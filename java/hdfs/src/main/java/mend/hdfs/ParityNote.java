@@ -7,36 +7,44 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 
 /**
  * Mend's note on a parity file: an attribute that names the source by its inode number, and the blocks of
- * both files by fingerprints (docs/reference/hdfs.md). So the note becomes void as soon as either file changes.
+ * both files and the code by fingerprints (docs/reference/hdfs.md). So the note becomes void as soon as either file or the
+ * code of the parity root changes.
  */
 final class ParityNote {
   /** The name of the attribute. */
   static final String ATTRIBUTE = "user.mend.source";
-  private static final String VERSION = "1";
-  private static final int WORDS = 5;
+  private static final String VERSION = "2";
+  private static final int WORDS = 6;
+  /** The version of notes that do not name the code, which is their last word otherwise. */
+  private static final String WITHOUT_CODE = "1";
   /** The polynomial of CRC-64/NVME, lowest bit first. */
   private static final long POLYNOMIAL = 0x9a6c9329ac4bc9b5L;
 
   private final long inode;
   private final long source;
   private final long parity;
+  /** The fingerprint of the code; null if the note does not name it. */
+  private final Long code;
 
-  private ParityNote(long inode, long source, long parity) {
+  private ParityNote(long inode, long source, long parity, Long code) {
     this.inode = inode;
     this.source = source;
     this.parity = parity;
+    this.code = code;
   }
 
   /** Parses the attribute's value; returns null if this version of Mend did not write it. */
   static ParityNote parse(String text) {
     String[] words = text.split(" ", -1);
-    if (words.length != WORDS || !words[0].equals(VERSION)) {
+    boolean namesCode = words.length == WORDS && words[0].equals(VERSION);
+    if (!namesCode && !(words.length == WORDS - 1 && words[0].equals(WITHOUT_CODE))) {
       return null;
     }
     try {
       // The third word is the source's replication before it was encoded.
+      Long code = namesCode ? Long.valueOf(Long.parseUnsignedLong(words[5], 16)) : null;
       return new ParityNote(
-          Long.parseLong(words[1]), Long.parseUnsignedLong(words[3], 16), Long.parseUnsignedLong(words[4], 16));
+          Long.parseLong(words[1]), Long.parseUnsignedLong(words[3], 16), Long.parseUnsignedLong(words[4], 16), code);
     } catch (NumberFormatException other) {
       return null;
     }
@@ -45,6 +53,11 @@ final class ParityNote {
   /** Whether the note is about the file with this inode number. */
   boolean isOf(long number) {
     return inode == number;
+  }
+
+  /** Whether the note is about parity by this code, or does not name the code. */
+  boolean isBy(StripeCode other) {
+    return code == null || code == other.fingerprint();
   }
 
   /** Whether the note is about these blocks. */

@@ -38,7 +38,7 @@ public final class RaidedFile {
    * Pairs a file with its parity file. Returns null if the parity does not belong to the present contents of
    * the file.
    *
-   * @param note the note on the parity file, which names the blocks of both files. Without a note (null), the
+   * @param note the note on the parity file, which names the blocks of both files and the code. Without a note (null), the
    *     test is HDFS-RAID's: the modification times are equal, and the parity has the length that follows
    *     from the file's. Besides, all of the parity must be newer than the file.
    */
@@ -54,7 +54,7 @@ public final class RaidedFile {
     RaidedFile file = new RaidedFile(source.getFileId(), layout, data, parities);
     boolean isCurrent = note == null
         ? source.getModificationTime() == parity.getModificationTime() && newest(data) <= oldest(parities)
-        : file.isNoted(ParityNote.parse(note));
+        : file.isNoted(ParityNote.parse(note), code);
     boolean fits = hasBlocks(data, layout.blocks(), block -> Math.min(blockBytes, bytes - block * blockBytes))
         && hasBlocks(parities, layout.parityBlocks(), block -> blockBytes);
     return isCurrent && fits ? file : null;
@@ -69,7 +69,7 @@ public final class RaidedFile {
    */
   static RaidedFile ofFolder(long inode, List<LocatedBlock> blocks, HdfsLocatedFileStatus parity, ParityNote note,
       ParityRecord record, StripeCode code) {
-    if (!isUsable(parity) || !note.isOf(inode)) {
+    if (!isUsable(parity) || !note.isOf(inode) || !note.isBy(code)) {
       return null;
     }
     List<LocatedBlock> parities = parity.getLocatedBlocks().getLocatedBlocks();
@@ -87,8 +87,8 @@ public final class RaidedFile {
     return blocks.stream().mapToLong(block -> block.getBlock().getGenerationStamp()).min().orElse(Long.MAX_VALUE);
   }
 
-  private boolean isNoted(ParityNote note) {
-    return note != null && note.isOf(inode) && note.isOf(data, parity);
+  private boolean isNoted(ParityNote note, StripeCode code) {
+    return note != null && note.isOf(inode) && note.isBy(code) && note.isOf(data, parity);
   }
 
   /** Whether a file is closed, not empty, and neither encrypted nor striped. */

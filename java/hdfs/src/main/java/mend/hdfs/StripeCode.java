@@ -1,6 +1,7 @@
 package mend.hdfs;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -90,6 +91,11 @@ final class StripeCode {
   /** Returns the number of parity blocks in each stripe. */
   int parity() {
     return parity;
+  }
+
+  /** Returns the fingerprint of the code in notes on parity. */
+  long fingerprint() {
+    return ParityNote.checksum(name(data).getBytes(StandardCharsets.US_ASCII));
   }
 
   /** Returns the name of the code of a stripe that has only the first {@code present} data blocks. */

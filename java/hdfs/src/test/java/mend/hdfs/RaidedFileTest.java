@@ -144,6 +144,31 @@ class RaidedFileTest {
     }
   }
 
+  /** An operator has changed the code of a parity root to another one with as many data and parity blocks. */
+  @Test
+  void aNoteNamesTheCode() {
+    String blocks = " 16390 3 d1e5ed8ff0d71c74 72cacae67da5dec3";
+    StripeCode other = StripeCode.parse("rs-5-3");
+    String note = "2" + blocks + " " + Long.toHexString(CODE.fingerprint());
+    assertNotNull(RaidedFile.of(SOURCE, PARITY, note, CODE));
+    assertNull(RaidedFile.of(SOURCE, PARITY, note, other));
+    assertNull(RaidedFile.of(SOURCE, PARITY, note + "x", CODE));
+    assertNotNull(RaidedFile.of(SOURCE, PARITY, "1" + blocks, other), "a note of version 1 does not name it");
+    ParityRecord record = ParityRecord.parse(RECORD);
+    String prints = Long.toHexString(record.fingerprint())
+        + " " + Long.toHexString(ParityNote.fingerprint(PARITY.getLocatedBlocks().getLocatedBlocks()));
+    ParityNote ofFolder = ParityNote.parse("2 16385 3 " + prints + " " + Long.toHexString(CODE.fingerprint()));
+    assertNotNull(RaidedFile.ofFolder(16_385, List.of(), PARITY, ofFolder, record, CODE));
+    assertNull(RaidedFile.ofFolder(16_385, List.of(), PARITY, ofFolder, record, other));
+  }
+
+  /** The test of {@code note.rs} in the crate hdfs-raid expects the same text. */
+  @Test
+  void codesHaveTheFingerprintsOfTheirNames() {
+    assertEquals("a2dc04161bef2759", Long.toHexString(StripeCode.parse("rs-14-10-hdfs-raid").fingerprint()));
+    assertEquals("3ec1e4df1e9cc2d7", Long.toHexString(StripeCode.parse("xor-11-10").fingerprint()));
+  }
+
   /** Four files of a folder with one block each, then one file that was deleted. The stripes have three data blocks. */
   private static final String RECORD = "1 100.1100.512,..,..,..40,..512";
 

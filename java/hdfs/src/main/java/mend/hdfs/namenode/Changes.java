@@ -178,6 +178,15 @@ final class Changes {
       client.setPermission(TEMPORARY_FOLDER, TEMPORARY); // The first call leaves out bits of the umask.
     }
     client.mkdirs(folder, PRIVATE, true);
+    checkOwner(folder);
+  }
+
+  /** Checks that Mend has made a folder. Parity in other users' folders is ignored, so it would be made without end. */
+  private void checkOwner(String folder) throws IOException {
+    HdfsFileStatus status = client.getFileInfo(folder);
+    if (status != null && !new Owners(client).isOfMend(status)) {
+      throw new ChangedException("it belongs to the user " + status.getOwner() + ", and not to Mend: delete it");
+    }
   }
 
   /** Deletes a file or folder; after a draft, also the folders above it that are empty now. */

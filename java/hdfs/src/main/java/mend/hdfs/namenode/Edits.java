@@ -16,7 +16,8 @@ import org.apache.hadoop.hdfs.protocol.ClientProtocol;
  *   k PATH        a replicated file was created
  *   c PATH        an erasure-coded file was created
  *   m PATH        a file was closed, appended to or truncated
- *   z PATH        the modification time of a file or folder was set, or the replication of a file
+ *   z PATH        the modification time, the owner or an attribute of a file or folder was set, or the replication
+ *                 of a file
  *   u PATH        a file or folder was deleted
  *   r FROM TO     a file or folder was renamed
  *   e NEXT        the transaction to continue with
@@ -114,12 +115,26 @@ final class Edits {
     }
   }
 
-  /** Owners, permissions and other attributes do not matter, nor do times of access. */
   private void tellTouched(Event.MetadataUpdateEvent event) {
-    Event.MetadataUpdateEvent.MetadataType what = event.getMetadataType();
-    boolean isTime = what == Event.MetadataUpdateEvent.MetadataType.TIMES && event.getMtime() >= 0;
-    if (isTime || what == Event.MetadataUpdateEvent.MetadataType.REPLICATION) {
+    if (isHeeded(event)) {
       lines.add("z " + Survey.encoded(event.getPath()));
+    }
+  }
+
+  /**
+   * Whether parity may have become valid or invalid: its note is an attribute, and parity without a note counts only with
+   * a certain owner.
+   */
+  private static boolean isHeeded(Event.MetadataUpdateEvent event) {
+    switch (event.getMetadataType()) {
+      case TIMES:
+        return event.getMtime() >= 0; // Otherwise, it is the time of access.
+      case REPLICATION:
+      case OWNER:
+      case XATTRS:
+        return true;
+      default:
+        return false;
     }
   }
 

@@ -45,9 +45,9 @@ import org.apache.hadoop.security.authentication.client.AuthenticationException;
  *                 many blocks of replicated files are on the lists or have corrupt replicas
  *   o POSTPONED RECONSTRUCTED DELETED
  *                 the lengths of the other lists
- *   q GROUP|BLOCK [ADDRESS,…]
- *                 a group or replicated block on the lists, and the DataNodes whose replicas the NameNode knows to be
- *                 corrupt
+ *   q GROUP|BLOCK LIVE|- [ADDRESS,…]
+ *                 a group or replicated block on the lists, the number of its live replicas, and the DataNodes whose
+ *                 replicas the NameNode knows to be corrupt; -: the lists only tell that HDFS is reconstructing it
  *   lost PATH     a file with blocks that have no intact replica; of a group, too few
  * </pre>
  */
@@ -57,6 +57,10 @@ final class Losses {
   private static final String LAST_SECTION = "Metasave: Number of datanodes: ";
   private static final String DETAILS = " (replicas:";
   private static final Pattern BLOCK = Pattern.compile("blk_(-?\\d+)_\\d+");
+  /** A block that HDFS is reconstructing: its line names no replicas. Lines of blocks to delete begin with a block as well. */
+  private static final Pattern RECONSTRUCTED = Pattern.compile("blk_(-?\\d+)_\\d+ StartTime: ");
+  /** The number of live replicas. The second name is that of Hadoop 2. */
+  private static final Pattern LIVE = Pattern.compile(" (?:live|l): (\\d{1,9}) ");
   /** A replica, such as {@code 10.0.0.1:9866(corrupt)}. */
   private static final Pattern CORRUPT = Pattern.compile(" (\\S+)\\(corrupt\\)");
   /** The NameNode's metrics of blocks. They are at most ten seconds old. */
@@ -129,7 +133,7 @@ final class Losses {
   void list() throws IOException {
     long beganNs = System.nanoTime();
     files.getClient().metaSave(FILE);
-    Map<String, Set<String>> groups;
+    Map<String, Shortage> groups;
     HttpURLConnection connection = open("/logs/" + FILE);
     long tookMs = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - beganNs);
     checkAge(connection.getDate(), connection.getLastModified(), tookMs);
@@ -140,7 +144,7 @@ final class Losses {
       connection.disconnect();
     }
     tellSafeMode(); // The NameNode may have been restarted before it saved the lists.
-    groups.forEach((group, corrupt) -> lines.add(("q " + group + " " + String.join(",", corrupt)).trim()));
+    groups.forEach((group, shortage) -> lines.add("q " + group + " " + shortage));
   }
 
   /**
@@ -192,14 +196,28 @@ final class Losses {
     return URLConnectionFactory.newDefaultURLConnectionFactory(CONNECT_LIMIT_MS, readLimitMs, conf);
   }
 
+  /** What the lists tell of a group or block. */
+  static final class Shortage {
+    /** The number of live replicas, or - if unknown. */
+    private String live = "-";
+    /** The DataNodes with corrupt replicas. */
+    private final Set<String> corrupt = new LinkedHashSet<>();
+
+    /** Returns the last words of the line. */
+    @Override
+    public String toString() {
+      return (live + " " + String.join(",", corrupt)).trim();
+    }
+  }
+
   /**
-   * Reads the groups and replicated blocks on the lists from the file, each with the DataNodes that have corrupt
-   * replicas. Other sections have no such lines. The headings of sections do not matter: the name of a file may look like one.
+   * Reads the groups and replicated blocks on the lists from the file. Names of files may contain line breaks, but no
+   * colon. So no line of a name is taken for one of these.
    *
    * @throws IOException if the file is incomplete
    */
-  static Map<String, Set<String>> groups(BufferedReader saved) throws IOException {
-    Map<String, Set<String>> groups = new LinkedHashMap<>();
+  static Map<String, Shortage> groups(BufferedReader saved) throws IOException {
+    Map<String, Shortage> groups = new LinkedHashMap<>();
     boolean isComplete = false;
     for (String line = saved.readLine(); line != null; line = saved.readLine()) {
       isComplete = isComplete || line.startsWith(LAST_SECTION);
@@ -211,23 +229,30 @@ final class Losses {
     return groups;
   }
 
-  /** Adds the group or block of a line, which may begin with the path of the file, and the DataNodes with corrupt replicas. */
-  private static void add(String line, Map<String, Set<String>> groups) {
+  /** Adds the group or block of a line, which may begin with the path of the file. */
+  private static void add(String line, Map<String, Shortage> groups) {
     int end = line.lastIndexOf(DETAILS);
-    String head = end < 0 ? line : line.substring(0, end);
-    int start = end < 0 ? 0 : head.lastIndexOf("blk_");
+    if (end < 0) {
+      Matcher group = RECONSTRUCTED.matcher(line);
+      if (group.lookingAt()) {
+        groups.computeIfAbsent(group.group(1), number -> new Shortage());
+      }
+      return;
+    }
+    int start = line.lastIndexOf("blk_", end);
     if (start < 0) {
       return;
     }
-    Matcher group = BLOCK.matcher(head).region(start, head.length());
+    Matcher group = BLOCK.matcher(line).region(start, end);
     if (group.lookingAt()) {
-      Set<String> corrupt = groups.computeIfAbsent(group.group(1), number -> new LinkedHashSet<>());
-      if (end < 0) {
-        return; // The line of a block that HDFS is reconstructing names no replicas.
+      Shortage shortage = groups.computeIfAbsent(group.group(1), number -> new Shortage());
+      Matcher live = LIVE.matcher(line).region(end + DETAILS.length(), line.length());
+      if (live.lookingAt()) {
+        shortage.live = live.group(1);
       }
       Matcher replica = CORRUPT.matcher(line).region(end, line.length());
       while (replica.find()) {
-        corrupt.add(replica.group(1));
+        shortage.corrupt.add(replica.group(1));
       }
     }
   }

@@ -59,7 +59,7 @@ import org.apache.hadoop.util.GenericOptionsParser;
  */
 public final class Reporter {
   /** The first line of the output, with the protocol version. */
-  private static final String GREETING = "0 ready 8";
+  private static final String GREETING = "0 ready 9";
   /** The number of short questions that are answered at once. Repairs wait for these answers. */
   private static final int SHORT_AT_ONCE = 16;
   /** The number of other questions that are answered at once. */

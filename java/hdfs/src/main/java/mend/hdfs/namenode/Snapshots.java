@@ -7,6 +7,7 @@ import java.util.Comparator;
 import java.util.List;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.protocol.SnapshotDiffReport;
 import org.apache.hadoop.hdfs.protocol.SnapshotDiffReport.DiffReportEntry;
 import org.apache.hadoop.hdfs.protocol.SnapshotDiffReport.DiffType;
 import org.apache.hadoop.hdfs.protocol.SnapshotException;
@@ -46,7 +47,7 @@ final class Snapshots {
     long at(String path) throws IOException;
   }
 
-  /** {@code answered} runs after every answer of the NameNode. */
+  /** {@code answered} runs after every answer of the NameNode, and while answers of many pages are awaited. */
   Snapshots(DistributedFileSystem files, Answers.Lines lines, Runnable answered) {
     this.files = files;
     this.lines = lines;
@@ -135,10 +136,8 @@ final class Snapshots {
   /** Visits everything deleted between a snapshot and the next one; returns the number of files. */
   private long eachDeletedBetween(String root, String snapshot, String next, String[] folders, Walk walk)
       throws IOException {
-    List<DiffReportEntry> entries = files.getSnapshotDiffReport(new Path(root), snapshot, next).getDiffList();
-    answered.run();
     long found = 0;
-    for (DiffReportEntry entry : entries) {
+    for (DiffReportEntry entry : differences(root, snapshot, next)) {
       if (entry.getType() == DiffType.DELETE) {
         String below = new String(entry.getSourcePath(), StandardCharsets.UTF_8);
         for (String part : wanted(joined(root, below), folders)) {
@@ -147,6 +146,19 @@ final class Snapshots {
       }
     }
     return found;
+  }
+
+  /**
+   * Returns the differences between two snapshots. Hadoop's client queries them page by page, which takes minutes for
+   * large ones. Each of its calls has a time limit (ipc.client.rpc-timeout.ms).
+   */
+  private List<DiffReportEntry> differences(String root, String snapshot, String next) throws IOException {
+    SnapshotDiffReport report;
+    try (Ticker ticker = new Ticker(answered)) {
+      report = files.getSnapshotDiffReport(new Path(root), snapshot, next);
+    }
+    answered.run();
+    return report.getDiffList();
   }
 
   /** Returns the names of a folder's snapshots, oldest first. */

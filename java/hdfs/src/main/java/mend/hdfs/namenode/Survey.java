@@ -61,7 +61,9 @@ import org.apache.hadoop.security.AccessControlException;
  *                               a complete group, whether its file is open or was closed recently,
  *                               and the holders of its blocks; corrupt: corrupt replicas are among them
  *   h TYPE/BYTES                the format of a group's checksums, such as crc32c/512
- *   D PATH MODIFIED INODE       a folder: its encoded path, its modification time, and its inode number
+ *   D PATH MODIFIED INODE =OWNER|-
+ *                               a folder: its encoded path, its modification time, its inode number, and its encoded owner, or -
+ *                               for the owner of /, who is HDFS's superuser, and for the user as whom Mend acts
  *   F INODE PATH BYTES BLOCKSIZE REPLICATION MODIFIED replicated|encrypted|striped open|closed =OWNER|-
  *                               a file: its encoded path, lengths in bytes, its modification time, and its encoded owner,
  *                               or - for the owner of /, who is HDFS's superuser
@@ -96,16 +98,16 @@ final class Survey {
   private final Answers.Lines lines;
   private final Map<String, Integer> numbers = new HashMap<>();
   private final NameNodeClock clock = new NameNodeClock();
+  private final Owners owners;
   private long foldersSeen;
   private long filesSeen;
-  /** The owner of the root folder; null until it is needed. */
-  private String superuser;
 
   Survey(DistributedFileSystem files, Configuration conf, Answers.Lines lines) {
     this.files = files;
     this.client = files.getClient();
     this.conf = conf;
     this.lines = lines;
+    this.owners = new Owners(client);
   }
 
   /**
@@ -434,8 +436,9 @@ final class Survey {
     }
   }
 
-  private void tellFolder(String path, HdfsFileStatus status) {
-    lines.add("D " + encoded(path) + " " + status.getModificationTime() + " " + status.getFileId());
+  private void tellFolder(String path, HdfsFileStatus status) throws IOException {
+    lines.add("D " + encoded(path) + " " + status.getModificationTime() + " " + status.getFileId() + " "
+        + owner(status, owners.isOfMend(status)));
   }
 
   /** Returns the blocks of a file; null if it does not exist any more. */
@@ -450,12 +453,9 @@ final class Survey {
     }
   }
 
-  /** Returns the owner of a file as one word. */
-  private String owner(HdfsFileStatus status) throws IOException {
-    if (superuser == null) {
-      superuser = client.getFileInfo("/").getOwner();
-    }
-    return status.getOwner().equals(superuser) ? "-" : "=" + encoded(status.getOwner());
+  /** Returns the owner of a file or folder as one word. */
+  private static String owner(HdfsFileStatus status, boolean isTrusted) {
+    return isTrusted ? "-" : "=" + encoded(status.getOwner());
   }
 
   private void tellFile(String path, HdfsFileStatus status, LocatedBlocks blocks) throws IOException {
@@ -463,7 +463,8 @@ final class Survey {
     String storing = isStriped ? "striped" : status.isEncrypted() ? "encrypted" : "replicated";
     lines.add("F " + status.getFileId() + " " + encoded(path) + " " + status.getLen() + " "
         + status.getBlockSize() + " " + status.getReplication() + " " + status.getModificationTime() + " "
-        + storing + " " + (blocks.isUnderConstruction() ? "open" : "closed") + " " + owner(status));
+        + storing + " " + (blocks.isUnderConstruction() ? "open" : "closed") + " "
+        + owner(status, owners.isOfSuperuser(status)));
     if (isStriped) {
       return;
     }
@@ -561,7 +562,7 @@ final class Survey {
   }
 
   /**
-   * Lists a folder and reports the groups of its files. A folder that is deleted meanwhile is treated as
+   * Lists a folder and reports the groups of its files. A folder that is deleted or replaced meanwhile is treated as
    * empty.
    */
   private long listFolder(String folder, Deque<String> left, boolean isInSnapshot) throws IOException {
@@ -575,6 +576,11 @@ final class Survey {
         listing = client.listPaths(folder, after, true);
       } catch (FileNotFoundException gone) {
         return told;
+      } catch (AccessControlException refused) {
+        if (client.getFileInfo(folder) == null) {
+          return told; // A file has taken the place of a folder above: HDFS refuses to list below it.
+        }
+        throw refused;
       }
       if (listing == null) {
         return told;

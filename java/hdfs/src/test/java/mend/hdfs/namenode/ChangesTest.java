@@ -84,7 +84,7 @@ class ChangesTest {
           }
           switch (method.getName()) {
             case "getFileInfo":
-              return status(path.startsWith("/p") ? 8 : 7, permission(path), path.equals("/p/left"));
+              return status(path, path.startsWith("/p") ? 8 : 7, permission(path), path.equals("/p/left"));
             case "getBlockLocations":
               return new LocatedBlocks(0, false, List.of(), null, true, null, null);
             case "setOwner":
@@ -113,9 +113,10 @@ class ChangesTest {
     }
   }
 
-  private static HdfsFileStatus status(long inode, int permission, boolean isFolder) {
-    return new HdfsFileStatus.Builder().path(new byte[] {'f'}).isdir(isFolder).perm(new FsPermission((short) permission)).owner("o")
-        .group("g").fileId(inode).build();
+  private static HdfsFileStatus status(String path, long inode, int permission, boolean isFolder) {
+    String owner = path.endsWith("theirs") ? "other" : "o";
+    return new HdfsFileStatus.Builder().path(new byte[] {'f'}).isdir(isFolder).perm(new FsPermission((short) permission))
+        .owner(owner).group("g").fileId(inode).build();
   }
 
   private void assertChanged(String word, String... words) {
@@ -160,6 +161,15 @@ class ChangesTest {
   void anEmptyFolderGivesWayToParity() throws IOException {
     carryOut("publish", "%2F.reserved%2F.inodes%2F9", "%2Fp%2Fleft", "-", "%2Fleft", "7", "%2Fleft%2Fa");
     assertEquals(List.of("delete /p/left", "rename /.reserved/.inodes/9 /p/left NONE"), calls);
+  }
+
+  /** Every user may create folders below /tmp. */
+  @Test
+  void parityIsNotMadeInFoldersOfOtherUsers() throws IOException {
+    carryOut("mkdir", "%2Ftmp%2Fp%2Ff%2Fours");
+    assertEquals(List.of("mkdirs /tmp/p/f/ours"), calls);
+    IOException problem = assertThrows(IOException.class, () -> carryOut("mkdir", "%2Ftmp%2Fp%2Ff%2Ftheirs"));
+    assertEquals("changed it belongs to the user other, and not to Mend: delete it", problem.getMessage());
   }
 
   @Test

@@ -10,7 +10,6 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import org.junit.jupiter.api.Test;
 
 class LossesTest {
@@ -34,36 +33,44 @@ class LossesTest {
       "blk_-9223372036854775760_1004 StartTime: 04:12:59 NumReconstructInProgress: 1",
       "blk_-9223372036854775792_1001 StartTime: 04:13:00 NumReconstructInProgress: 1",
       "blk_1073741826_1005 StartTime: 04:13:00 NumReconstructInProgress: 1",
-      "Metasave: Blocks 1 waiting deletion from 1 datanodes.",
+      "Metasave: Blocks 2 waiting deletion from 1 datanodes.",
       "10.0.0.6:9866",
-      "[blk_-9223372036854775744_1006]",
+      "blk_-9223372036854775744_1006,blk_1073741829_1009",
       "Corrupt Blocks:",
       "Block=blk_-9223372036854775728_1007\tSize=1\tNode=10.0.0.2:9866",
       "Metasave: Number of datanodes: 6");
 
-  private static Map<String, Set<String>> groups(List<String> lines) throws IOException {
-    return Losses.groups(new BufferedReader(new StringReader(String.join("\n", lines))));
+  /** Returns what is reported of each group and block. */
+  private static Map<String, String> groups(List<String> lines) throws IOException {
+    Map<String, String> groups = new HashMap<>();
+    Losses.groups(new BufferedReader(new StringReader(String.join("\n", lines))))
+        .forEach((group, shortage) -> groups.put(group, shortage.toString()));
+    return groups;
   }
 
   @Test
   void groupsAndBlocksThatLackRedundancyOrAreReconstructedAreRead() throws IOException {
-    Map<String, Set<String>> expected = Map.of(
-        "-9223372036854775792", Set.of("10.0.0.2:9866"),
-        "-9223372036854775776", Set.of("10.0.0.4:9866", "10.0.0.5:9866"),
-        "1073741825", Set.of("10.0.0.2:9866"),
-        "-9223372036854775760", Set.of(),
-        "1073741826", Set.of());
+    Map<String, String> expected = Map.of(
+        "-9223372036854775792", "4 10.0.0.2:9866",
+        "-9223372036854775776", "0 10.0.0.4:9866,10.0.0.5:9866",
+        "1073741825", "1 10.0.0.2:9866",
+        "-9223372036854775760", "-",
+        "1073741826", "-");
     assertEquals(expected, groups(SAVED));
   }
 
-  /** The owner of a file chooses its name, and could hide the losses of other files. */
+  /** The owner of a file chooses its name. It may contain line breaks, but no colon. */
   @Test
-  void aNameThatLooksLikeAHeadingEndsNothing() throws IOException {
+  void namesThatLookLikeOtherLinesChangeNothing() throws IOException {
+    String replicas = " (replicas: live: 0 decommissioning and decommissioned: 0 corrupt: 0 in excess: 0"
+        + " maintenance mode: 0) ";
     List<String> saved = new ArrayList<>(SAVED);
-    saved.addAll(4, List.of("/x", "Metasave: Blocks 1 waiting deletion from 1 datanodes.: blk_1073741827_1008 (replicas:"
-        + " live: 0 decommissioning and decommissioned: 0 corrupt: 0 in excess: 0 maintenance mode: 0) "));
-    Map<String, Set<String>> expected = new HashMap<>(groups(SAVED));
-    expected.put("1073741827", Set.of());
+    saved.addAll(4, List.of(
+        "/x", "Metasave: blk_1073741827_1008" + replicas,
+        "/y", "blk_-9223372036854775712_1010", "blk_-9223372036854775712_1010 StartTime: blk_1073741828_1011" + replicas));
+    Map<String, String> expected = groups(SAVED);
+    expected.put("1073741827", "0");
+    expected.put("1073741828", "0");
     assertEquals(expected, groups(saved));
   }
 

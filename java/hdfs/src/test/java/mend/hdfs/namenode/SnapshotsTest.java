@@ -2,14 +2,18 @@ package mend.hdfs.namenode;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.io.PrintStream;
 import java.net.ConnectException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
@@ -56,10 +60,14 @@ class SnapshotsTest {
   }
 
   private String answer(DistributedFileSystem files) throws IOException {
+    return answer(files, () -> { });
+  }
+
+  private String answer(DistributedFileSystem files, Runnable answered) throws IOException {
     visited.clear();
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     Answers.Lines lines = new Answers.Lines(new Answers(new PrintStream(bytes), null, null), "1");
-    new Snapshots(files, lines, () -> { }).eachDeleted(new String[] {"/"}, path -> {
+    new Snapshots(files, lines, answered).eachDeleted(new String[] {"/"}, path -> {
       visited.add(path);
       return 1;
     });
@@ -76,6 +84,24 @@ class SnapshotsTest {
   void deletedFilesAreFoundInTheNewestSnapshot() throws IOException {
     assertEquals("1 s 1 2 1\n", answer(new Hdfs()));
     assertEquals(List.of("/a/.snapshot/s2/f"), visited);
+  }
+
+  /** Hadoop's client queries all pages of a difference in one call, and the coordinator takes silence for a failure. */
+  @Test
+  void progressIsToldWhileADifferenceIsQueried() throws IOException {
+    CountDownLatch told = new CountDownLatch(1);
+    String answer = answer(new Hdfs() {
+      @Override
+      public SnapshotDiffReport getSnapshotDiffReport(Path root, String from, String to) throws IOException {
+        try {
+          assertTrue(told.await(60, TimeUnit.SECONDS));
+        } catch (InterruptedException interrupted) {
+          throw new InterruptedIOException();
+        }
+        return super.getSnapshotDiffReport(root, from, to);
+      }
+    }, told::countDown);
+    assertEquals("1 s 1 2 1\n", answer);
   }
 
   /** If the answer succeeded, the groups of all files in these snapshots would be dropped. */

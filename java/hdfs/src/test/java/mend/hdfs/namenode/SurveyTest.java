@@ -37,6 +37,7 @@ class SurveyTest {
   private static final String PARITY = "/p/a";
   /** The children of each folder. */
   private static final Map<String, List<HdfsFileStatus>> TREE = Map.of(
+      "/", List.of(),
       "/a", List.of(folder("secret"), folder("gone"), folder("deleted"), link("link"), file("f", "o p")));
 
   @Test
@@ -74,6 +75,22 @@ class SurveyTest {
     assertTrue(lines.stream().noneMatch(line -> line.startsWith("D %2Fa%2F")), lines.toString());
     assertTrue(lines.stream().anyMatch(line -> line.startsWith("F ") && line.endsWith(" closed =o+p")), lines.toString());
     assertTrue(lines.stream().anyMatch(line -> line.startsWith("F ") && line.endsWith(" closed -")), lines.toString());
+  }
+
+  /** Another user may have made a folder below /tmp that looks like one with parity that is being made. */
+  @Test
+  void foldersOfTheSuperuserAreToldFromOthers() throws Exception {
+    for (String expected : List.of("D %2F 0 16385 -", "D %2Fa 0 16385 =o")) {
+      List<String> lines = answer("files " + expected.split(" ")[1]);
+      assertTrue(lines.contains(expected), expected + ": " + lines);
+    }
+  }
+
+  /** Any user may replace a folder by a file of the same name. Otherwise no later changes would be followed. */
+  @Test
+  void aPathBelowAFileDoesNotExist() throws IOException {
+    assertEquals(List.of("done"), answer("walk %2Fnone%2Ff\t%2Fa%2Fdeleted"));
+    assertEquals(List.of("failed Permission denied: user=mend"), answer("walk %2Fnone%2Ff\t%2Fa%2Fsecret"));
   }
 
   /** Names may have every character but a slash. */
@@ -182,6 +199,7 @@ class SurveyTest {
   private static DirectoryListing listing(String path) throws IOException {
     switch (path) {
       case "/a/secret":
+      case "/none/f": // A file is in the place of /none.
         throw refused();
       case "/a/deleted":
         throw new RemoteException(FileNotFoundException.class.getName(), "no such folder");
@@ -197,7 +215,7 @@ class SurveyTest {
 
   private static HdfsFileStatus.Builder entry(String name) {
     return new HdfsFileStatus.Builder().path(name.getBytes(StandardCharsets.UTF_8)).perm(FsPermission.getDefault())
-        .owner("o").group("g");
+        .owner("o").group("g").fileId(16385);
   }
 
   private static HdfsFileStatus folder(String name) {
