@@ -269,6 +269,15 @@ impl Cluster {
         self.console.run(&["dfsadmin", "-refreshNodes"]);
     }
 
+    /// Makes a DataNode report all its blocks to the NameNode soon.
+    ///
+    /// # Panics
+    /// If the DataNode does not answer.
+    pub fn report_blocks(&mut self, node: usize) {
+        let address = self.nodes[node].ipc_address();
+        self.console.run(&["dfsadmin", "-triggerBlockReport", &address]);
+    }
+
     fn await_running_nodes(&mut self) {
         self.await_nodes(self.nodes.iter().filter(|node| node.process.is_some()).count());
     }

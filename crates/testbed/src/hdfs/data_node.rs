@@ -33,6 +33,11 @@ impl DataNode {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port + 3))
     }
 
+    /// The address to which `hdfs dfsadmin` sends requests for the DataNode.
+    pub(super) fn ipc_address(&self) -> String {
+        format!("{}:{}", self.host, self.port + 1)
+    }
+
     /// The address of the DataNode's HTTP server, which serves its metrics.
     pub fn http_address(&self) -> SocketAddr {
         let host: Ipv4Addr = self.host.parse().expect("a ground's addresses are numbers");
