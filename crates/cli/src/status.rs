@@ -148,7 +148,7 @@ fn status_text(status: &Status) -> String {
     if !status.catalog.orphans.is_empty() {
         text += &format!(
             "{} that belong to no stripe; --output json lists them\n",
-            count(status.catalog.orphans.len() as u64, "block")
+            count(status.catalog.orphans.len() as u64 + status.catalog.more_orphans, "block")
         );
     }
     text += &status.work.steady_scrub.as_ref().map_or_else(String::new, steady_line);

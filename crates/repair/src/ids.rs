@@ -38,7 +38,7 @@ impl fmt::Display for StripeId {
     }
 }
 
-/// The id of a job, unique in the life of a cluster.
+/// The id of a job. A coordinator whose catalog was restored may give ids again that an earlier one has given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(pub u64);

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use repair::wire::edge::Credit;
-use repair::{Epoch, JobId, NodeId};
+use repair::{EdgeKey, Epoch, JobId, NodeId};
 
-/// Identifies an edge in one plan of a job.
+/// Identifies an edge in one plan of a job. A coordinator with a restored catalog may give a number of a job again, so,
+/// as between real nodes, only the one-time key tells the edges of both jobs apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EdgeId {
     pub(crate) job: JobId,
     pub(crate) epoch: Epoch,
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
+    pub(crate) key: EdgeKey,
 }
 
 impl EdgeId {

@@ -78,9 +78,9 @@ impl Motion {
     /// Opens the edges of an assignment.
     pub(crate) fn new(id: TaskId, node: NodeId, assignment: Arc<Assignment>, shared: &mut Shared) -> Self {
         let (job, epoch) = (assignment.job, assignment.epoch);
-        let edge = |from, to| EdgeId { job, epoch, from, to };
-        let inlets = assignment.inlets.iter().map(|inlet| edge(inlet.from, node));
-        let outlets = assignment.outlets.iter().map(|outlet| edge(node, outlet.to));
+        let edge = |from, to, key| EdgeId { job, epoch, from, to, key };
+        let inlets = assignment.inlets.iter().map(|inlet| edge(inlet.from, node, inlet.key));
+        let outlets = assignment.outlets.iter().map(|outlet| edge(node, outlet.to, outlet.key));
         let outbound = |edge| Outbound {
             edge,
             queue: VecDeque::new(),

@@ -135,6 +135,9 @@ pub struct CatalogState {
     /// Orphans: blocks on helpers on which the catalog does not place them. Orphans that are provably not
     /// needed are removed automatically; an operator decides about all others.
     pub orphans: Vec<OrphanView>,
+    /// The number of further orphans, which are not listed.
+    #[serde(default)]
+    pub more_orphans: u64,
 }
 
 /// The state of an attached store.

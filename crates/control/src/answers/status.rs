@@ -35,6 +35,7 @@ impl<'a> Answers<'a> {
         let found = self.all_findings(&stripes, &gone);
         let conditions: Vec<Condition> = found.certain().map(|finding| self.condition(finding)).collect();
         let helpers = helpers_text(&nodes_up, &nodes_down, &nodes_never_registered);
+        let (orphans, more_orphans) = self.facts.orphan_views();
         Ok(Status {
             healthy: !found
                 .all
@@ -69,7 +70,8 @@ impl<'a> Answers<'a> {
             catalog: CatalogState {
                 write_fault: self.facts.storing.write_path.check().err().map(|fault| fault.to_string()),
                 newer: self.facts.stripes.newer.views(self.facts.nodes),
-                orphans: self.facts.orphan_views(),
+                orphans,
+                more_orphans,
             },
             store: StoreState {
                 servers_down: self.facts.servers_down(),

@@ -12,6 +12,8 @@ use views::CapsView;
 #[derive(Default)]
 pub(crate) struct Capping {
     pub(super) view: CapsView,
+    /// The caps after all changes that are not durable yet; `None` if there are none.
+    pub(super) queued: Option<CapsView>,
     pub(super) dealer: Dealer,
     pub(super) told: BTreeMap<NodeId, repair::Caps>,
     pub(super) sharing: Sharing,

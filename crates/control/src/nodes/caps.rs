@@ -52,7 +52,7 @@ impl Capping {
 
     /// Changes caps. They take effect when the write is durable.
     pub(crate) fn change(
-        &self,
+        &mut self,
         (base, nodes): (&Base, &Nodes),
         request: &CapsRequest,
         reply: Reply<CapsView>,
@@ -62,10 +62,16 @@ impl Capping {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
+                self.queued = Some(view.clone());
                 out.store(write, NodeThen::Capped { view: Box::new(view), reply });
             }
             Err(error) => answer(reply, Err(error), out),
         }
+    }
+
+    /// Handles the end of the write of a change. If it failed, changes that were requested later still include it.
+    pub(crate) fn written(&mut self, view: &CapsView) {
+        self.queued.take_if(|queued| queued == view);
     }
 
     /// Puts caps into effect once they are durable.
@@ -162,7 +168,8 @@ impl Capping {
         let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
         named.map(|(name, _)| nodes.node_named(base, name)).collect::<Result<Vec<_>, _>>()?;
         nodes.check_racks(base, request)?;
-        let mut view = if request.none { CapsView::default() } else { self.view() };
+        let last = self.queued.as_ref().unwrap_or(&self.view);
+        let mut view = if request.none { CapsView::default() } else { last.clone() };
         if request.cluster.is_some() {
             view.cluster = request.cluster.filter(|&rate| rate > 0);
         }

@@ -189,6 +189,7 @@ impl NodeThen {
             }
             Self::Capped { view, reply } => {
                 let Control { nodes, capping, base, out, .. } = control;
+                capping.written(&view);
                 let changed = result.map(|_| capping.changed(base, nodes, *view, out));
                 answer(reply, changed, out);
             }

@@ -43,7 +43,7 @@ use views::{Finding, OrphanView, ScrubState, ScrubView, SkippedNode};
 const OUTSTANDING: usize = 2;
 /// The maximum number of findings that a report lists.
 const FINDINGS_LISTED: usize = 10_000;
-/// The maximum number of orphans that a report lists.
+/// The maximum number of orphans that a report or a status lists.
 const ORPHANS_LISTED: usize = 10_000;
 /// The maximum number of earlier scrubs that are kept.
 const PAST_SCRUBS: usize = 16;
@@ -309,7 +309,7 @@ impl Scrubs {
 
     /// Ends the running scrub and records its report.
     fn close_scrub(&mut self, facts: Facts<'_>, state: ScrubState, out: &mut Out) {
-        let orphans = facts.orphan_views();
+        let (orphans, more_orphans) = facts.orphan_views();
         let Some(mut scrub) = self.current.take() else { return };
         let names = scrub.nodes.keys().map(|&node| facts.nodes.name(node)).collect::<Vec<_>>();
         let unavailable =
@@ -320,8 +320,7 @@ impl Scrubs {
         scrub.view.state = state;
         scrub.view.ended_unix_ms = Some(facts.base.unix_ms);
         scrub.view.orphans = orphans;
-        scrub.view.more_orphans = scrub.view.orphans.len().saturating_sub(ORPHANS_LISTED) as u64;
-        scrub.view.orphans.truncate(ORPHANS_LISTED);
+        scrub.view.more_orphans = more_orphans;
         let view = scrub.view();
         let record = serde_json::to_value(&view).expect("a view has string keys");
         tracing::info!(scrub = view.scrub, findings = view.findings.len(), state = %state, "scrub ended");
@@ -372,14 +371,17 @@ impl Scrubs {
 }
 
 impl<'a> Facts<'a> {
-    pub(crate) fn orphan_views(self) -> Vec<OrphanView> {
-        let mut views = Vec::new();
+    /// Returns some of the orphans, and the number of further ones.
+    pub(crate) fn orphan_views(self) -> (Vec<OrphanView>, u64) {
+        let (mut views, mut all) = (Vec::new(), 0);
         for (node, held) in self.stripes.inventory.iter() {
             let name = self.nodes.name(node);
             let view = |block: &BlockId| OrphanView { node: name.clone(), block: block.to_string() };
-            views.extend(held.orphans.iter().map(view));
+            views.extend(held.orphans.iter().take(ORPHANS_LISTED - views.len()).map(view));
+            all += held.orphans.len();
         }
-        views
+        let more = (all - views.len()) as u64;
+        (views, more)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::commands::{CatalogCommand, NodeCommand};
-use views::AcceptRequest;
+use views::{AcceptRequest, AcceptedView};
 
 /// Returns a cluster in which two helpers list blocks of a newer stripe, with the names of these helpers.
 fn claimed() -> (TestCluster, [&'static str; 2]) {
@@ -18,6 +18,10 @@ fn claimed() -> (TestCluster, [&'static str; 2]) {
     (cluster, claimants)
 }
 
+fn accept(cluster: &mut TestCluster) -> Result<AcceptedView, RequestError> {
+    cluster.ask(|reply| CatalogCommand::Accept(AcceptRequest::default(), reply))
+}
+
 /// Two helpers list blocks of a newer stripe and go down, and the coordinator restarts.
 #[test]
 fn claims_count_while_their_helpers_are_down_and_the_coordinator_restarts() {
@@ -31,9 +35,10 @@ fn claims_count_while_their_helpers_are_down_and_the_coordinator_restarts() {
     assert!(error.contains("newer"), "{error}");
     let answer = cluster.ask(|reply| NodeCommand::SafeToRemove(vec!["h6".into()], reply)).unwrap();
     assert!(!answer.safe, "{answer:?}");
-    let request = AcceptRequest::default();
-    cluster.ask(|reply| CatalogCommand::Accept(request, reply)).unwrap();
+    accept(&mut cluster).unwrap();
     cluster.restart();
+    let error = accept(&mut cluster).unwrap_err();
+    assert!(matches!(error, RequestError::Settling { .. }), "it is not known which blocks helpers hold: {error}");
     ["h1", "h2", "h3", "h4"].iter().for_each(|name| cluster.start(name));
     cluster.wait(Duration::from_secs(60));
     cluster.begin("g", 8192).unwrap();

@@ -102,6 +102,17 @@ fn a_missing_block_counts_again_only_after_verification() {
 }
 
 #[test]
+fn a_status_lists_ten_thousand_orphans_and_counts_the_others() {
+    let mut cluster = TestCluster::new(4);
+    cluster.kill("h2");
+    let orphans = (0..10_003).map(|number| (BlockId(format!("99.{number}")), 5));
+    cluster.node("h2").disk.extend(orphans);
+    cluster.start("h2");
+    let catalog = cluster.status().catalog;
+    assert_eq!((catalog.orphans.len(), catalog.more_orphans), (10_000, 3));
+}
+
+#[test]
 fn unknown_blocks_are_reported_and_never_removed() {
     let mut cluster = TestCluster::new(4);
     cluster.kill("h2");

@@ -433,6 +433,26 @@ fn caps_are_distributed_and_recorded() {
     assert!(error.to_string().starts_with("there is no helper `h9`"), "{error}");
 }
 
+/// Two changes of caps are requested before the first one is recorded.
+#[test]
+fn concurrent_changes_of_caps_are_all_kept() {
+    let mut cluster = TestCluster::new(4);
+    cluster.stuck = true;
+    let cap = |name: &str, rate| CapsRequest {
+        nodes: BTreeMap::from([(name.to_owned(), rate)]),
+        ..CapsRequest::default()
+    };
+    let asked = [cap("h1", 3_000_000), cap("h2", 5_000_000)]
+        .map(|request| cluster.await_later(|reply| NetworkCommand::ChangeCaps(request, reply)));
+    cluster.stuck = false;
+    cluster.pump();
+    asked.into_iter().for_each(|asked| drop(cluster.answered::<CapsView>(asked).unwrap().unwrap()));
+    let both = BTreeMap::from([("h1".to_owned(), 3_000_000), ("h2".to_owned(), 5_000_000)]);
+    assert_eq!(cluster.ask(NetworkCommand::Caps).unwrap().nodes, both);
+    let kept = cluster.cap(cap("h1", 0));
+    assert_eq!(kept.nodes, BTreeMap::from([("h2".to_owned(), 5_000_000)]));
+}
+
 #[test]
 fn a_shared_cap_is_redistributed_by_unused_shares() {
     let mut cluster = TestCluster::new(6);

@@ -30,11 +30,18 @@ const SHARDS: usize = 256;
 pub(super) struct Folder {
     root: PathBuf,
     /// One lock per subfolder. The lock makes lookups and changes of a block's two files atomic.
-    shards: Vec<Mutex<()>>,
+    shards: Vec<Mutex<Shard>>,
     generation: AtomicU64,
     /// The subfolders that the last list omits wholly or in part, with the reasons.
     unlisted: Mutex<BTreeMap<PathBuf, String>>,
     lock: FolderLock,
+}
+
+/// What is known about a subfolder.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    /// Whether this process has made the subfolder's name durable.
+    is_durable: bool,
 }
 
 impl Folder {
@@ -47,7 +54,7 @@ impl Folder {
             is_clean &= tolerated(clean(root, &folder), "cannot clean up a folder")?.is_some();
         }
         tolerated(remove_probes(root), "cannot remove the files of earlier checks of the disk")?;
-        let shards = (0..SHARDS).map(|_| Mutex::new(())).collect();
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         // The cleanup removes all temporary files, so generations can restart at 1. If some files remain, new
         // generations must differ from theirs.
         let generation = if is_clean { 1 } else { unix_nanoseconds() };
@@ -123,13 +130,13 @@ impl Folder {
     }
 
     /// Locks the file names in a subfolder.
-    pub(super) fn lock_shard(&self, shard: u8) -> MutexGuard<'_, ()> {
+    pub(super) fn lock_shard(&self, shard: u8) -> MutexGuard<'_, Shard> {
         // The lock guards names on disk, which are consistent even if the holder of the lock panicked.
         self.shards[usize::from(shard)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Like [`lock_shard`](Self::lock_shard), but returns `None` if the lock is taken.
-    pub(super) fn try_lock_shard(&self, shard: u8) -> Option<MutexGuard<'_, ()>> {
+    pub(super) fn try_lock_shard(&self, shard: u8) -> Option<MutexGuard<'_, Shard>> {
         match self.shards[usize::from(shard)].try_lock() {
             Ok(guard) => Some(guard),
             Err(sync::TryLockError::Poisoned(error)) => Some(error.into_inner()),
@@ -137,14 +144,20 @@ impl Folder {
         }
     }
 
-    /// Creates the subfolder of a block if it is missing.
+    /// Creates the subfolder of a block if it is missing, and makes its name durable. An earlier process may have
+    /// created it and failed to do so.
     pub(super) fn create_shard(&self, place: &BlockPaths) -> Result<(), BlockError> {
-        let _shard = self.lock_shard(place.shard);
+        let mut shard = self.lock_shard(place.shard);
         match fs::create_dir(&place.folder) {
-            Ok(()) => sync_folder(&self.root),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(block_fault(&place.id, &place.folder)(error)),
+            Ok(()) => shard.is_durable = false,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(block_fault(&place.id, &place.folder)(error)),
         }
+        if !shard.is_durable {
+            sync_folder(&self.root)?;
+            shard.is_durable = true;
+        }
+        Ok(())
     }
 
     /// Returns all blocks that have both their files, sorted by name, and the subfolders that cannot be
