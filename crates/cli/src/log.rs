@@ -18,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::args::{Cli, LogFormat};
+use crate::failure::Failure;
 
 /// A line is written again only after this time.
 const REPEATED_AFTER: Duration = Duration::from_secs(10);
@@ -28,7 +29,7 @@ const REMEMBERED: usize = 1000;
 ///
 /// # Errors
 /// If the journal cannot be reached.
-pub fn start(cli: &Cli) -> io::Result<()> {
+pub fn start(cli: &Cli) -> Result<(), Failure> {
     let level = match (cli.verbose, cli.verb.is_daemon()) {
         (0, true) => "info",
         (0, false) => "error",
@@ -52,11 +53,17 @@ pub fn start(cli: &Cli) -> io::Result<()> {
             registry.with(lines.event_format(Sparing::new(format, Timestamp::Key))).init();
         }
         LogFormat::Journald => {
-            let journal = tracing_journald::layer()?.with_field_prefix(Some("MEND".to_owned()));
-            registry.with(journal.with_filter(Unrepeated::default())).init()
+            let journal = tracing_journald::layer().map_err(|error| no_journal(&error))?;
+            let journal = journal.with_field_prefix(Some("MEND".to_owned()));
+            registry.with(journal.with_filter(Unrepeated::default())).init();
         }
     }
     Ok(())
+}
+
+fn no_journal(error: &io::Error) -> Failure {
+    Failure::new(format!("cannot log to the journal of systemd: {error}"))
+        .help("use --log text or --log json")
 }
 
 /// The place of the time and of the number of repetitions in a line.

@@ -10,6 +10,7 @@ use repair::Caps;
 use crate::answer::Answer;
 use crate::args::{AttachTo, CatalogAction, Cli, Format, HelperArgs, NodeAction, Verb};
 use crate::failure::Failure;
+use crate::files::is_stdout;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
 use crate::raid::{Direction, Encoder, RaidAction};
@@ -24,17 +25,17 @@ const STARTING_LIMIT: Duration = Duration::from_secs(4);
 /// How long to wait for the cleanup of an interrupted put or get.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Runs the command line.
-pub async fn run(cli: Cli) -> Result<Answer, Failure> {
-    let is_check = cli.verb.is_check();
-    match carry_out(cli).await {
-        // Monitoring systems read only stdout, so report a failure there as well.
-        Err(failure) if is_check => Ok(status::unknown(&failure)),
-        result => result,
+/// Whether stdout carries the bytes of a file. Errors must not be printed there then.
+pub fn fills_stdout(verb: &Verb) -> bool {
+    match verb {
+        Verb::Get(args) => args.out.as_deref().is_some_and(|out| out == Path::new("-") || is_stdout(out)),
+        Verb::Catalog(CatalogAction::Backup { file }) => is_stdout(file),
+        _ => false,
     }
 }
 
-async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
+/// Runs the command line.
+pub async fn run(cli: Cli) -> Result<Answer, Failure> {
     let (folder, member) = (cli.cluster, cli.member);
     let detail = Detail { stripes: cli.verbose > 0, timeline: false, json: cli.output == Format::Json };
     match cli.verb {

@@ -230,6 +230,12 @@ fn impossible_requests_fail_with_their_exit_code() {
     let taken = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     failed(&mend(&["coordinator"]), 1, "cannot listen on");
     drop(taken);
+    // A monitor reads stdout only. If the journal of systemd cannot be reached, the check ends before it has begun.
+    for log in ["text", "journald"] {
+        let check = mend(&["status", "--check", "--log", log]);
+        let line = String::from_utf8_lossy(&check.stdout).into_owned();
+        assert!(check.status.code() == Some(3) && line.starts_with("MEND UNKNOWN"), "{log}: {check:?}");
+    }
     std::fs::remove_file(scratch.path().join("mend-cluster/coordinator/catalog.redb")).unwrap();
     failed(&mend(&["coordinator"]), 1, "there is no catalog at");
 }
