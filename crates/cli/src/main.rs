@@ -7,6 +7,7 @@ mod args;
 mod blocks;
 mod catalogs;
 mod cluster_folder;
+mod cluster_search;
 mod compare;
 mod daemons;
 mod descriptors;

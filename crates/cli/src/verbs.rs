@@ -9,6 +9,7 @@ use repair::Caps;
 
 use crate::answer::Answer;
 use crate::args::{AttachTo, CatalogAction, Cli, Format, HelperArgs, NodeAction, Verb};
+use crate::cluster_search::nearest_folder;
 use crate::failure::Failure;
 use crate::files::is_stdout;
 use crate::interrupt::interrupted;
@@ -194,22 +195,10 @@ fn effect_of_interrupt(verb: &Verb) -> &'static str {
 }
 
 fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {
-    let cluster = Cluster::open(&folder.unwrap_or_else(nearest_folder))?;
+    let folder = folder.map_or_else(nearest_folder, Ok)?;
+    let cluster = Cluster::open(&folder)?;
     stores::check(&cluster)?;
     Ok(cluster)
-}
-
-/// Returns the nearest cluster folder, that is, a folder with a `mend.toml`. Checks the current folder and
-/// its subfolder `mend-cluster`, then each parent folder in the same way. If no cluster folder is found,
-/// returns `mend-cluster` in the current folder.
-fn nearest_folder() -> PathBuf {
-    let here = std::env::current_dir().unwrap_or_default();
-    let is_cluster = |folder: &Path| folder.join("mend.toml").is_file();
-    let found = here.ancestors().find_map(|folder| {
-        let below = folder.join("mend-cluster");
-        [folder.to_owned(), below].into_iter().find(|folder| is_cluster(folder))
-    });
-    found.unwrap_or_else(|| here.join("mend-cluster"))
 }
 
 fn openapi() -> Answer {
