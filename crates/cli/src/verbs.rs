@@ -25,6 +25,10 @@ use crate::{
 const STARTING_LIMIT: Duration = Duration::from_secs(4);
 /// How long to wait for the cleanup of an interrupted put or get.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+/// The note after a change that the coordinator could not record.
+const UNRECORDED: &str = "this is in effect, but not recorded, because the coordinator's catalog cannot be written or its \
+    disk is slow: a restart of the coordinator may undo it\nnext: see mend status; after a restart of the coordinator, \
+    check the state and run the command again";
 
 /// Whether stdout carries the bytes of a file. Errors must not be printed there then.
 pub fn fills_stdout(verb: &Verb) -> bool {
@@ -161,7 +165,10 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
     };
     // Roll back an interrupted put before exiting.
     let _ = tokio::time::timeout(SETTLE_LIMIT, client.settle()).await;
-    result
+    match client.take_unrecorded() {
+        true => result.map(|answer| answer.with_note(UNRECORDED)),
+        false => result,
+    }
 }
 
 /// Returns what happens to the work of a verb that the user interrupts.
