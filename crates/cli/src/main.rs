@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 
 /// Runs the command line.
 fn run(cli: Cli) -> Result<Answer, Failure> {
-    log::start(&cli)?;
+    let _log = log::start(&cli)?;
     if let Verb::Lab(args) = &cli.verb {
         return Err(lab::start(args));
     }

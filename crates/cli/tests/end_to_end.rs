@@ -72,7 +72,7 @@ impl Cluster {
         let mut line = String::new();
         BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("ready"), "{args:?} said {line:?}");
-        // Drain the log, because a full pipe would block the daemon.
+        // Drain the log, because the last lines are written when the daemon ends.
         let mut log = daemon.0.stderr.take().unwrap();
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         daemon

@@ -73,7 +73,7 @@ fn errors_in_json_stay_out_of_a_file_on_stdout() {
         on_stderr(&cluster, &["get", "nothing", "-o", target], 1);
         on_stderr(&cluster, &["get", "film", "-o", target, "--as", "stranger"], 1);
     }
-    let mut slow = cluster.spawn(&["--output", "json", "get", "film", "-o", "-", "--limit-rate", "1mbit"]);
+    let mut slow = cluster.spawn(&["--output", "json", "get", "film", "-o", "-", "--limit-rate", "200kbit"]);
     let mut first = vec![0; 1000];
     slow.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
     testbed::signal_process(slow.id(), "INT");
