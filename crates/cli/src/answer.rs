@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::args::Format;
-use crate::failure::{Exit, say};
+use crate::failure::{Exit, Failure, say};
 use crate::format::{printable_lines, shown};
 
 /// A verb's result: text for people, JSON for programs, a note for stderr and the exit code.
@@ -16,6 +16,8 @@ pub struct Answer {
     text: String,
     json: serde_json::Value,
     note: Option<String>,
+    /// The failure of a step after the result was known.
+    failure: Option<Failure>,
     exit: Exit,
 }
 
@@ -28,7 +30,7 @@ impl Answer {
     /// Creates a result with a text form and a JSON form. The text must have escaped names and messages.
     pub fn new(text: impl Into<String>, facts: &impl Serialize) -> Self {
         let json = serde_json::to_value(facts).expect("facts have string keys");
-        Self { text: text.into(), json, note: None, exit: Exit::Done }
+        Self { text: text.into(), json, ..Self::default() }
     }
 
     /// Creates an empty result, which prints nothing.
@@ -65,6 +67,18 @@ impl Answer {
         self
     }
 
+    /// Adds a note for stderr.
+    pub fn with_note(self, note: impl Into<String>) -> Self {
+        let notes: Vec<String> = self.note.into_iter().chain([note.into()]).collect();
+        Self { note: Some(notes.join("\n")), ..self }
+    }
+
+    /// Adds the failure of a step after the result was known. It is printed on stderr, and the exit code is the worse one.
+    pub fn but(self, failure: Failure) -> Self {
+        let exit = self.exit.or_worse(failure.exit_code());
+        Self { failure: Some(failure.beside_stdout()), exit, ..self }
+    }
+
     /// Sets the exit code if it is that of a success.
     pub fn or_exit(self, exit: Exit) -> Self {
         if self.exit == Exit::Done { self.with_exit(exit) } else { self }
@@ -88,7 +102,7 @@ impl Answer {
         self.exit
     }
 
-    /// Prints the result on stdout and the note on stderr.
+    /// Prints the result on stdout, and the note and the failure on stderr.
     pub fn print(self, format: Format) -> ExitCode {
         if let Some(note) = &self.note {
             say(&format!("note: {}", printable_lines(note)));
@@ -102,7 +116,11 @@ impl Answer {
             text.push('\n');
         }
         let mut out = io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        if let Some(failure) = self.failure {
+            let _ = failure.print(format); // `exit` includes its exit code.
+        }
+        match written {
             // A reader such as `head` may close the pipe early; this is no failure.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 say(&format!("error: cannot write to stdout: {error}"));

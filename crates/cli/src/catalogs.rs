@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::{AcceptRequest, Client, NewerBlocks};
+use client::{AcceptRequest, Client, ConditionCode, NewerBlocks, Status, natural};
 use cluster::Cluster;
 use coordinator::{CoordinatorConfig, Inventories};
 use stores::{Rebuilt, Stranger};
+use tokio::time::Instant;
 
 use crate::answer::Answer;
 use crate::failure::{Exit, Failure};
@@ -17,6 +18,11 @@ use crate::format::{count, printable, size};
 
 /// The maximum number of names to list.
 const LISTED: usize = 20;
+/// How long to wait for a coordinator that waits for helpers. It does so for ten seconds after its start.
+const SETTLE_LIMIT: Duration = Duration::from_secs(15);
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// The answer if no helper claims newer blocks. Helpers that are down are named in a note.
+const NONE_NEWER: &str = "no helper that is up lists blocks newer than the catalog";
 /// The answer to a rebuild in an attached cluster.
 const EMPTY_RECORDS: &str = "created empty records; the attached store lists its stripes and blocks itself, but Mend's \
      settings, history and records of known damage are lost\n\
@@ -27,8 +33,7 @@ pub async fn backup(client: &Client, cluster: &Cluster, file: &Path) -> Result<A
     check_copy(&stores::catalog_path(cluster), file)?;
     if is_stdout(file) {
         // Stdout carries the copy only: `mend catalog restore` would refuse a copy that ends with a message.
-        let copied = client.copy_catalog(file).await;
-        copied.map_err(|error| Failure::from(error).beside_stdout())?;
+        client.copy_catalog(file).await?;
         return Ok(Answer::silent());
     }
     let bytes = client.copy_catalog(file).await?;
@@ -63,32 +68,84 @@ fn places(path: &Path) -> Vec<(PathBuf, String)> {
 
 /// Implements `mend catalog accept`.
 pub async fn accept(client: &Client, reject: Option<String>) -> Result<Answer, Failure> {
+    let silent = match reject {
+        Some(_) => Vec::new(), // The other helpers do not matter.
+        None => silent_helpers(&settled_status(client).await?),
+    };
     let accepted = client.accept_catalog(&AcceptRequest { reject: reject.clone() }).await?;
     let decided = match (&reject, accepted.blocks) {
         (Some(helper), _) => format!("ignoring the newer blocks that {} reports", printable(helper)),
-        (None, 0) => "no helper holds blocks newer than the catalog; nothing to accept".to_owned(),
+        (None, 0) => format!("{NONE_NEWER}; nothing to accept"),
         (None, blocks) => format!(
             "accepted the catalog without {} newer than it; `mend status` counts them as blocks that belong \
              to no stripe",
             count(blocks, "block")
         ),
     };
-    Ok(Answer::new(format!("{}{decided}", claims_text(&accepted.claims)), &accepted))
+    let answer = Answer::new(format!("{}{decided}", claims_text(&accepted.claims)), &accepted);
+    Ok(with_silent(answer, &silent))
 }
 
 /// Implements `mend catalog accept --list`.
 pub async fn claims(client: &Client) -> Result<Answer, Failure> {
-    let claims = client.status().await?.catalog.newer;
+    Ok(listed(&settled_status(client).await?))
+}
+
+/// Lists the helpers with newer blocks. Without one, the exit code is that of a success only if all helpers have listed
+/// their blocks.
+fn listed(status: &Status) -> Answer {
+    let (claims, silent) = (&status.catalog.newer, silent_helpers(status));
     let text = match claims.is_empty() {
-        true => "no helper holds blocks newer than the catalog".to_owned(),
+        true => NONE_NEWER.to_owned(),
         false => format!(
             "{}next: if the catalog is an old copy, run mend catalog restore or mend catalog rebuild; to \
              continue without these blocks, run mend catalog accept; to ignore the report of one helper, run \
              mend catalog accept --reject HELPER",
-            claims_text(&claims)
+            claims_text(claims)
         ),
     };
-    Ok(Answer::new(text, &claims))
+    let exit = if claims.is_empty() && !silent.is_empty() { Exit::Failed } else { Exit::Done };
+    with_silent(Answer::new(text, claims).with_exit(exit), &silent)
+}
+
+/// Returns the status once the coordinator no longer waits for helpers. Until then, their newer blocks are not known.
+async fn settled_status(client: &Client) -> Result<Status, Failure> {
+    let until = Instant::now() + SETTLE_LIMIT;
+    loop {
+        match client.status().await? {
+            status if !status.settling => return Ok(status),
+            _ if Instant::now() < until => tokio::time::sleep(ASK_EVERY).await,
+            _ => break,
+        }
+    }
+    Err(Failure::new("the coordinator still waits for helpers, so their newer blocks are not known")
+        .help("run the command again when `mend status` no longer says that the coordinator is starting"))
+}
+
+/// Returns the helpers that may hold newer blocks that are not known: they are down, have never registered, or have not
+/// listed all of their blocks. Blocks of an attached store are never newer.
+fn silent_helpers(status: &Status) -> Vec<String> {
+    if !status.totals.own_files {
+        return Vec::new();
+    }
+    let helpers = &status.helpers;
+    let incomplete = status.condition(ConditionCode::Incomplete).map(|condition| &condition.subjects);
+    let named = [&helpers.nodes_down, &helpers.nodes_never_registered].into_iter().chain(incomplete);
+    let mut names: Vec<String> = named.flatten().cloned().collect();
+    names.sort_by(|a, b| natural(a, b));
+    names.dedup();
+    names
+}
+
+fn with_silent(answer: Answer, silent: &[String]) -> Answer {
+    if silent.is_empty() {
+        return answer;
+    }
+    answer.with_note(format!(
+        "newer blocks may also be on helpers that are down or have not listed all of their blocks: {}; start \
+         them, then run mend catalog accept --list again",
+        list(silent)
+    ))
 }
 
 /// Formats one line for each helper that reports blocks newer than the catalog.
@@ -268,9 +325,40 @@ mod tests {
     use std::collections::BTreeSet;
     use std::os::unix::fs::symlink;
 
+    use client::Condition;
     use repair::BlockId;
 
     use super::*;
+    use crate::status::tests::condition;
+
+    /// Returns a status with these helpers down, and one that has never registered.
+    fn status(down: &[&str], newer: serde_json::Value, own_files: bool) -> Status {
+        serde_json::from_value(serde_json::json!({
+            "healthy": false, "severity": "warning", "summary": "", "settling": false,
+            "conditions": [Condition { subjects: vec!["h7".into()], ..condition(ConditionCode::Incomplete, "") }],
+            "stripes": {
+                "stripes": 0, "intact": 0, "blocks_lost": 0, "bytes_lost": 0, "redundancy": [], "unreadable": 0,
+                "unreadable_stripes": [],
+            },
+            "own_files": own_files, "files": 0, "file_bytes": 0, "nodes_up": ["h1"], "nodes_down": down,
+            "nodes_never_registered": ["h10"], "gone": [], "unreadable": [], "leaving": [], "jobs": [],
+            "repairs": [], "orphans": [], "newer": newer, "last_scrub": null, "lost_lately": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn helpers_that_have_not_listed_their_blocks_are_named() {
+        let known = status(&["h7", "h3"], serde_json::json!([]), true);
+        assert_eq!(silent_helpers(&known), ["h3", "h7", "h10"]);
+        let none = listed(&known);
+        assert_eq!((none.text(), none.exit()), (NONE_NEWER, Exit::Failed));
+        let newer = serde_json::json!([{ "node": "h1", "blocks": 1, "first": ["9.0"], "confirmed": false }]);
+        let some = listed(&status(&["h3"], newer, true));
+        assert!(some.text().starts_with("h1 reports 1 block: 9.0") && some.exit() == Exit::Done, "{some:?}");
+        let attached = listed(&status(&["h3"], serde_json::json!([]), false));
+        assert_eq!(attached.exit(), Exit::Done);
+    }
 
     #[test]
     fn records_of_an_attached_store_are_not_replaced_by_empty_ones() {

@@ -49,6 +49,22 @@ impl Exit {
         }
     }
 
+    /// Returns the worse of the exit codes of two parts of a result. Damaged data are the worst.
+    pub fn or_worse(self, other: Self) -> Self {
+        if other.rank() > self.rank() { other } else { self }
+    }
+
+    fn rank(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Unreachable => 2,
+            Self::Interrupted => 3,
+            Self::Data => 4,
+            Self::Check(_) => 5, // It is the result of the whole verb.
+        }
+    }
+
     fn code(self) -> u8 {
         match self {
             Self::Done | Self::Check(Severity::Ok) => 0,
@@ -92,7 +108,7 @@ impl Failure {
         Self { exit, ..self }
     }
 
-    /// Marks stdout as used for file data, so that JSON errors go to stderr.
+    /// Marks stdout as used for file data or a result. Errors in JSON then go to stderr.
     pub fn beside_stdout(self) -> Self {
         Self { stdout_taken: true, ..self }
     }
@@ -100,6 +116,11 @@ impl Failure {
     /// Creates the failure of a verb that the user interrupted.
     pub fn interrupted(what: impl Display) -> Self {
         Self::new(format!("interrupted; {what}")).exit(Exit::Interrupted)
+    }
+
+    /// Returns the exit code.
+    pub fn exit_code(&self) -> Exit {
+        self.exit
     }
 
     /// Returns the error message.
@@ -216,5 +237,15 @@ mod tests {
         assert_eq!([Exit::Done, Exit::Failed, Exit::Data].map(code), [1, 1, 3]);
         let severities = [Severity::Ok, Severity::Warning, Severity::Critical, Severity::Unknown];
         assert_eq!(severities.map(|severity| code(Exit::Check(severity))), [3, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_result_in_parts_exits_like_the_worst_of_them() {
+        let exits = [Exit::Done, Exit::Failed, Exit::Unreachable, Exit::Data];
+        for (better, exit) in exits.into_iter().enumerate() {
+            for other in &exits[..=better] {
+                assert_eq!((exit.or_worse(*other), other.or_worse(exit)), (exit, exit));
+            }
+        }
     }
 }

@@ -72,8 +72,7 @@ pub async fn get(client: &Client, args: GetArgs, default_scheme: &str) -> Result
     };
     if let Some(target) = stdout {
         // Stdout carries the file's bytes only; messages go to stderr.
-        let got = client.get(&found, &options, target, no_progress()).await;
-        let got = got.map_err(|error| Failure::from(error).beside_stdout())?;
+        let got = client.get(&found, &options, target, no_progress()).await?;
         let notes: Vec<String> = garbled(&got).chain(unverified(&got)).collect();
         let answer = if notes.is_empty() { Answer::silent() } else { Answer::note(notes.join("\n")) };
         return Ok(answer.with_exit(exit_of(&got, &options)));

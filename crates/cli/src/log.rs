@@ -1,5 +1,7 @@
 //! The log, on stderr or in the journal of systemd. Lines that repeat are written once in ten seconds, on stderr with the
-//! number of repetitions.
+//! number of repetitions. A daemon waits for no reader of its stderr.
+
+mod queue;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -11,6 +13,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::fmt::format::{Format, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
@@ -18,17 +21,33 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::args::{Cli, LogFormat};
+use crate::failure::Failure;
+use queue::LogQueue;
 
 /// A line is written again only after this time.
 const REPEATED_AFTER: Duration = Duration::from_secs(10);
 /// The maximum number of lines that are remembered.
 const REMEMBERED: usize = 1000;
+/// How long a daemon that ends waits until the last lines are written.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
+/// The log of this process. Dropping it writes the last lines.
+#[must_use = "dropping it ends the log"]
+pub struct Log(Option<LogQueue>);
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if let Some(queue) = &self.0 {
+            queue.flush_within(END_LIMIT);
+        }
+    }
+}
 
 /// Starts the log. Without `RUST_LOG` and `--verbose`, daemons log at `info` and other verbs at `error`.
 ///
 /// # Errors
-/// If the journal cannot be reached.
-pub fn start(cli: &Cli) -> io::Result<()> {
+/// If the journal cannot be reached, or the thread that writes the lines cannot be started.
+pub fn start(cli: &Cli) -> Result<Log, Failure> {
     let level = match (cli.verbose, cli.verb.is_daemon()) {
         (0, true) => "info",
         (0, false) => "error",
@@ -37,8 +56,9 @@ pub fn start(cli: &Cli) -> io::Result<()> {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let (log, writer) = writer(cli)?;
     // Reporting internal errors would panic if stderr is a file on a full disk.
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
     let format = Format::default().with_target(false).without_time();
     match cli.log {
@@ -52,11 +72,28 @@ pub fn start(cli: &Cli) -> io::Result<()> {
             registry.with(lines.event_format(Sparing::new(format, Timestamp::Key))).init();
         }
         LogFormat::Journald => {
-            let journal = tracing_journald::layer()?.with_field_prefix(Some("MEND".to_owned()));
-            registry.with(journal.with_filter(Unrepeated::default())).init()
+            let journal = tracing_journald::layer().map_err(|error| no_journal(&error))?;
+            let journal = journal.with_field_prefix(Some("MEND".to_owned()));
+            registry.with(journal.with_filter(Unrepeated::default())).init();
         }
     }
-    Ok(())
+    Ok(log)
+}
+
+/// Returns the writer of lines to stderr. Only a daemon leaves lines out if they are not read: other verbs end, and their
+/// users may read page by page.
+fn writer(cli: &Cli) -> Result<(Log, BoxMakeWriter), Failure> {
+    if !cli.verb.is_daemon() || cli.log == LogFormat::Journald {
+        return Ok((Log(None), BoxMakeWriter::new(io::stderr)));
+    }
+    let queue = LogQueue::start(io::stderr())
+        .map_err(|error| Failure::new(format!("cannot start the thread that writes the log: {error}")))?;
+    Ok((Log(Some(queue.clone())), BoxMakeWriter::new(move || queue.clone())))
+}
+
+fn no_journal(error: &io::Error) -> Failure {
+    Failure::new(format!("cannot log to the journal of systemd: {error}"))
+        .help("use --log text or --log json")
 }
 
 /// The place of the time and of the number of repetitions in a line.

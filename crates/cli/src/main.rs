@@ -7,6 +7,7 @@ mod args;
 mod blocks;
 mod catalogs;
 mod cluster_folder;
+mod cluster_search;
 mod compare;
 mod daemons;
 mod descriptors;
@@ -39,32 +40,38 @@ use std::thread;
 use clap::Parser;
 use tokio::runtime::{Builder, Runtime};
 
+use answer::Answer;
 use args::{Cli, Verb};
+use failure::Failure;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return misspelt(&error),
     };
-    if let Err(error) = log::start(&cli) {
-        let failure = failure::Failure::new(format!("cannot log to the journal of systemd: {error}"));
-        return failure.help("use --log text or --log json").print(cli.output);
+    let (format, is_check) = (cli.output, cli.verb.is_check());
+    let fills_stdout = verbs::fills_stdout(&cli.verb);
+    match run(cli) {
+        Ok(answer) => answer.print(format),
+        // Monitoring systems read only stdout, so report a failure there as well.
+        Err(failure) if is_check => status::unknown(&failure).print(format),
+        Err(failure) if fills_stdout => failure.beside_stdout().print(format),
+        Err(failure) => failure.print(format),
     }
-    if let Verb::Lab(args) = cli.verb {
-        return lab::start(&args).print(cli.output);
+}
+
+/// Runs the command line.
+fn run(cli: Cli) -> Result<Answer, Failure> {
+    let _log = log::start(&cli)?;
+    if let Verb::Lab(args) = &cli.verb {
+        return Err(lab::start(args));
     }
-    let format = cli.output;
-    let runtime = match runtime(&cli.verb) {
-        Ok(runtime) => runtime,
-        Err(error) => return failure::Failure::new(format!("cannot start threads: {error}")).print(format),
-    };
+    let runtime =
+        runtime(&cli.verb).map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
     let result = runtime.block_on(verbs::run(cli));
     // Do not wait for blocking threads: one may be stuck in a read from a disk that hangs.
     runtime.shutdown_background();
-    match result {
-        Ok(answer) => answer.print(format),
-        Err(failure) => failure.print(format),
-    }
+    result
 }
 
 /// Prints a usage error in the requested format, or prints the help text if the user asked for it.

@@ -157,11 +157,18 @@ async fn drain(client: &Client, args: &DrainArgs, detail: Detail) -> Result<Answ
     let view = client.repair(&request).await?;
     let detail = detail.with_timeline(args.options.timeline);
     let answer = repairs::await_unless(client, view, args.options.no_wait, detail).await?;
-    let leaving = client.status().await?.helpers.leaving;
-    let left = leaving.iter().find(|leaving| leaving.node == args.node.as_str());
-    Ok(match left.filter(|_| !args.options.no_wait) {
-        Some(leaving) => answer.with_line(&leaving_line(leaving)),
-        None => answer,
+    if args.options.no_wait {
+        return Ok(answer);
+    }
+    Ok(match client.status().await {
+        Ok(status) => {
+            match status.helpers.leaving.iter().find(|leaving| leaving.node == args.node.as_str()) {
+                Some(leaving) => answer.with_line(&leaving_line(leaving)),
+                None => answer,
+            }
+        }
+        // The drain has ended all the same.
+        Err(error) => answer.but(error.into()),
     })
 }
 
@@ -253,6 +260,7 @@ pub fn line(repair: &RepairView) -> String {
         };
     }
     text.extend(repair.reasons.iter().map(|reason| format!("; {}", failed(reason))));
+    text.extend(repairs::unknown_text(repair).map(|unknown| format!("; {unknown}")));
     text + "\n"
 }
 

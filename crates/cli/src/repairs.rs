@@ -66,15 +66,19 @@ pub async fn await_unless(
     Ok(if ended.found_nothing() { nothing_found(&ended) } else { answer(&ended, detail) })
 }
 
-/// Returns the answer of a repair that found no lost block. If the state of some blocks is unknown, the text says so, and
-/// the exit code is that of `mend status`.
+/// Returns the answer of a repair that found no lost block.
 fn nothing_found(view: &RepairView) -> Answer {
-    if view.unknown.is_empty() {
-        return Answer::new("nothing is lost", view);
-    }
+    let text = match unknown_text(view) {
+        None => "nothing is lost".to_owned(),
+        Some(unknown) => format!("no block is known to be lost; {unknown}"),
+    };
+    Answer::new(text, view).with_exit(exit_of(view))
+}
+
+/// Returns the conditions at the end of a repair under which the state of some blocks was unknown, on one line.
+pub fn unknown_text(view: &RepairView) -> Option<String> {
     let texts: Vec<_> = view.unknown.iter().map(|condition| printable(&condition.text)).collect();
-    let text = format!("no block is known to be lost; {}", texts.join("; "));
-    Answer::new(text, view).with_exit(status::exit_of(&view.unknown))
+    (!texts.is_empty()).then(|| texts.join("; "))
 }
 
 fn answer(view: &RepairView, detail: Detail) -> Answer {
@@ -134,20 +138,22 @@ async fn request(client: &Client, args: &RepairArgs) -> Result<RepairRequest, Fa
 
 /// Returns the exit code for several repairs: that of the worst one.
 pub fn worst_exit(views: &[RepairView]) -> Exit {
-    let exits: Vec<Exit> = views.iter().map(exit_of).collect();
-    [Exit::Data, Exit::Failed].into_iter().find(|exit| exits.contains(exit)).unwrap_or_default()
+    views.iter().map(exit_of).fold(Exit::Done, Exit::or_worse)
 }
 
+/// Returns the exit code of a repair. If the state of some blocks was unknown at its end, the exit code is at least as bad
+/// as that of `mend status`.
 fn exit_of(view: &RepairView) -> Exit {
     let is_damage =
         |item: &RepairItem| matches!(item.state, ItemState::Unrepairable | ItemState::Contradictory);
-    if view.items.iter().any(is_damage) {
+    let own = if view.items.iter().any(is_damage) {
         Exit::Data
     } else if view.state == RepairState::Done {
         Exit::Done
     } else {
         Exit::Failed
-    }
+    };
+    own.or_worse(status::exit_of(&view.unknown))
 }
 
 fn ended_text(view: &RepairView, detail: Detail) -> String {
@@ -178,6 +184,7 @@ fn ended_text(view: &RepairView, detail: Detail) -> String {
     if bad.is_empty() {
         view.reasons.iter().for_each(|reason| text += &format!("{}\n", reason.reason));
     }
+    text.extend(unknown_text(view).map(|unknown| format!("other blocks may be lost: {unknown}\n")));
     if !detail.stripes {
         let replanned: Vec<&String> = done.iter().flat_map(|item| &item.replanned).collect();
         replanned.iter().take(ITEMS_LISTED).for_each(|why| text += &format!("replanned: {why}\n"));
@@ -305,6 +312,20 @@ mod tests {
         assert_eq!(found(&[unlisted]), (unknown("STORE_UNLISTED\\n"), Exit::Failed));
         let both = unknown("NOT_JUDGED\\n; INCOMPLETE\\n");
         assert_eq!(found(&[unjudged, incomplete]), (both, Exit::Failed));
+    }
+
+    #[test]
+    fn a_repair_that_rebuilt_blocks_names_the_unknown_ones() {
+        let unjudged = condition(ConditionCode::NotJudged, "the state of 1 stripe is unknown");
+        let view = RepairView { unknown: vec![unjudged], ..ended() };
+        let whole = answer(&view, Detail::default());
+        let told = "other blocks may be lost: the state of 1 stripe is unknown\n";
+        assert!(whole.text().contains(told) && !answer(&ended(), Detail::default()).text().contains("other"));
+        assert_eq!((whole.exit(), worst_exit(&[ended(), view.clone()])), (Exit::Failed, Exit::Failed));
+        assert!(recoveries::line(&view).ends_with("; the state of 1 stripe is unknown\n"));
+        let incomplete = condition(ConditionCode::Incomplete, "h3 has not registered");
+        let view = RepairView { unknown: vec![incomplete], ..ended() };
+        assert_eq!(answer(&view, Detail::default()).exit(), Exit::Done);
     }
 
     #[test]

@@ -32,10 +32,19 @@ pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure>
         bar.set(done, all);
     }
     drop(bar);
-    if args.remove_orphans {
-        (view.orphans, view.more_orphans) = (remove_orphans(client).await?, 0);
+    if !args.remove_orphans {
+        return Ok(answer(&view));
     }
-    Ok(answer(&view))
+    Ok(after_removal(view, remove_orphans(client).await))
+}
+
+/// Returns the report of a scrub after the removal of orphans. If the removal failed, the report lists the orphans that the
+/// scrub has found.
+fn after_removal(view: ScrubView, left: Result<Vec<OrphanView>, Failure>) -> Answer {
+    match left {
+        Ok(orphans) => answer(&ScrubView { orphans, more_orphans: 0, ..view }),
+        Err(failure) => answer(&view).but(failure),
+    }
 }
 
 fn answer(view: &ScrubView) -> Answer {
@@ -205,6 +214,26 @@ mod tests {
         assert!(!answer.text().contains("\nnext"), "{}", answer.text());
         assert_eq!(answer.text().matches(r"a\nnext: run rm_5").count(), 9, "{}", answer.text());
         assert_eq!(answer.facts()["findings"][0]["stripe"], forged, "JSON has the name as it is");
+    }
+
+    #[test]
+    fn a_refused_removal_of_orphans_hides_no_findings() {
+        let view: ScrubView = serde_json::from_value(serde_json::json!({
+            "scrub": 1, "state": "done", "blocks": 9, "checked": 9, "bytes": 9, "checked_bytes": 9,
+            "started_unix_ms": 0, "ended_unix_ms": 1, "skipped": [],
+            "findings": [{ "block": "1.2", "stripe": "1", "node": "h1", "problem": "wrong bytes" }],
+            "orphans": [{ "node": "h2", "block": "7.0" }],
+        }))
+        .unwrap();
+        let refused = || Err(Failure::new("the coordinator waits for helpers"));
+        let reported = after_removal(view.clone(), refused());
+        assert!(reported.text().contains("1.2 of stripe 1 on h1: wrong bytes"), "{}", reported.text());
+        assert!(reported.text().contains("7.0 on h2 belongs to no stripe"), "{}", reported.text());
+        assert_eq!(reported.exit(), Exit::Data);
+        let clear = ScrubView { findings: Vec::new(), ..view };
+        assert_eq!(after_removal(clear.clone(), refused()).exit(), Exit::Failed);
+        let removed = after_removal(clear, Ok(Vec::new()));
+        assert!(removed.exit() == Exit::Done && !removed.text().contains("7.0"), "{}", removed.text());
     }
 
     #[test]

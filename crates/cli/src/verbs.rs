@@ -9,7 +9,9 @@ use repair::Caps;
 
 use crate::answer::Answer;
 use crate::args::{AttachTo, CatalogAction, Cli, Format, HelperArgs, NodeAction, Verb};
+use crate::cluster_search::nearest_folder;
 use crate::failure::Failure;
+use crate::files::is_stdout;
 use crate::interrupt::interrupted;
 use crate::network::BenchAction;
 use crate::raid::{Direction, Encoder, RaidAction};
@@ -23,18 +25,22 @@ use crate::{
 const STARTING_LIMIT: Duration = Duration::from_secs(4);
 /// How long to wait for the cleanup of an interrupted put or get.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+/// The note after a change that the coordinator could not record.
+const UNRECORDED: &str = "this is in effect, but not recorded, because the coordinator's catalog cannot be written or its \
+    disk is slow: a restart of the coordinator may undo it\nnext: see mend status; after a restart of the coordinator, \
+    check the state and run the command again";
 
-/// Runs the command line.
-pub async fn run(cli: Cli) -> Result<Answer, Failure> {
-    let is_check = cli.verb.is_check();
-    match carry_out(cli).await {
-        // Monitoring systems read only stdout, so report a failure there as well.
-        Err(failure) if is_check => Ok(status::unknown(&failure)),
-        result => result,
+/// Whether stdout carries the bytes of a file. Errors must not be printed there then.
+pub fn fills_stdout(verb: &Verb) -> bool {
+    match verb {
+        Verb::Get(args) => args.out.as_deref().is_some_and(|out| out == Path::new("-") || is_stdout(out)),
+        Verb::Catalog(CatalogAction::Backup { file }) => is_stdout(file),
+        _ => false,
     }
 }
 
-async fn carry_out(cli: Cli) -> Result<Answer, Failure> {
+/// Runs the command line.
+pub async fn run(cli: Cli) -> Result<Answer, Failure> {
     let (folder, member) = (cli.cluster, cli.member);
     let detail = Detail { stripes: cli.verbose > 0, timeline: false, json: cli.output == Format::Json };
     match cli.verb {
@@ -159,7 +165,10 @@ async fn ask(cluster: &Cluster, role: &Role, verb: Verb, detail: Detail) -> Resu
     };
     // Roll back an interrupted put before exiting.
     let _ = tokio::time::timeout(SETTLE_LIMIT, client.settle()).await;
-    result
+    match client.take_unrecorded() {
+        true => result.map(|answer| answer.with_note(UNRECORDED)),
+        false => result,
+    }
 }
 
 /// Returns what happens to the work of a verb that the user interrupts.
@@ -193,22 +202,10 @@ fn effect_of_interrupt(verb: &Verb) -> &'static str {
 }
 
 fn open(folder: Option<PathBuf>) -> Result<Cluster, Failure> {
-    let cluster = Cluster::open(&folder.unwrap_or_else(nearest_folder))?;
+    let folder = folder.map_or_else(nearest_folder, Ok)?;
+    let cluster = Cluster::open(&folder)?;
     stores::check(&cluster)?;
     Ok(cluster)
-}
-
-/// Returns the nearest cluster folder, that is, a folder with a `mend.toml`. Checks the current folder and
-/// its subfolder `mend-cluster`, then each parent folder in the same way. If no cluster folder is found,
-/// returns `mend-cluster` in the current folder.
-fn nearest_folder() -> PathBuf {
-    let here = std::env::current_dir().unwrap_or_default();
-    let is_cluster = |folder: &Path| folder.join("mend.toml").is_file();
-    let found = here.ancestors().find_map(|folder| {
-        let below = folder.join("mend-cluster");
-        [folder.to_owned(), below].into_iter().find(|folder| is_cluster(folder))
-    });
-    found.unwrap_or_else(|| here.join("mend-cluster"))
 }
 
 fn openapi() -> Answer {

@@ -72,7 +72,7 @@ impl Cluster {
         let mut line = String::new();
         BufReader::new(daemon.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("ready"), "{args:?} said {line:?}");
-        // Drain the log, because a full pipe would block the daemon.
+        // Drain the log, because the last lines are written when the daemon ends.
         let mut log = daemon.0.stderr.take().unwrap();
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         daemon
@@ -199,10 +199,11 @@ fn a_file_survives_two_of_six_helpers_and_is_repaired() {
 #[test]
 fn impossible_requests_fail_with_their_exit_code() {
     let scratch = tempfile::tempdir().unwrap();
-    let mend = |args: &[&str]| {
+    let mend_in = |folder: &Path, args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_mend"));
-        command.args(args).env_remove("MEND_CLUSTER").current_dir(scratch.path()).output().unwrap()
+        command.args(args).env_remove("MEND_CLUSTER").current_dir(folder).output().unwrap()
     };
+    let mend = |args: &[&str]| mend_in(scratch.path(), args);
     failed(&mend(&["status"]), 1, "there is no folder");
     failed(&mend(&["frobnicate"]), 2, "unrecognized subcommand");
     failed(&mend(&["init", "--code", "rs-4-6"]), 2, "n = 4");
@@ -223,6 +224,13 @@ fn impossible_requests_fail_with_their_exit_code() {
     failed(&mend(&["init"]), 1, "already holds a cluster");
     // Without --cluster, the nearest cluster folder is used.
     failed(&mend(&["status"]), 4, "cannot reach the coordinator");
+    let below = scratch.path().join("below");
+    std::fs::create_dir(&below).unwrap();
+    let (here, in_parent) = (mend(&["helper", "h9"]), mend_in(&below, &["helper", "h9"]));
+    failed(&in_parent, 1, "note: using the cluster folder");
+    assert!(!text(&here.stderr).contains("note"), "{here:?}");
+    std::os::unix::fs::symlink("mend-cluster", below.join("mend-cluster")).unwrap();
+    failed(&mend_in(&below, &["helper", "h9"]), 1, "cannot search for the cluster folder");
     failed(&mend(&["helper", "h9"]), 1, "it has h1, h2");
     let added = mend(&["node", "add", "h3", "--listen", "127.0.0.1:0", "--rack", "r1"]);
     assert!(succeeded(&added).contains("added helper h3"));
@@ -230,6 +238,12 @@ fn impossible_requests_fail_with_their_exit_code() {
     let taken = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
     failed(&mend(&["coordinator"]), 1, "cannot listen on");
     drop(taken);
+    // A monitor reads stdout only. If the journal of systemd cannot be reached, the check ends before it has begun.
+    for log in ["text", "journald"] {
+        let check = mend(&["status", "--check", "--log", log]);
+        let line = String::from_utf8_lossy(&check.stdout).into_owned();
+        assert!(check.status.code() == Some(3) && line.starts_with("MEND UNKNOWN"), "{log}: {check:?}");
+    }
     std::fs::remove_file(scratch.path().join("mend-cluster/coordinator/catalog.redb")).unwrap();
     failed(&mend(&["coordinator"]), 1, "there is no catalog at");
 }

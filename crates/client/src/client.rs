@@ -173,6 +173,14 @@ impl Client {
         Ok(kept.insert(opened).session.clone())
     }
 
+    /// Returns whether the coordinator has answered a change since the last call that is in effect, but not recorded,
+    /// because its catalog cannot be written or its disk is slow. A restart of the coordinator may undo such a change. This
+    /// concerns pauses, cancellations, the ends of drains, maintenance, mutes, settings and rejected helpers; other changes
+    /// are recorded before they are answered.
+    pub fn take_unrecorded(&self) -> bool {
+        self.http().take_unrecorded()
+    }
+
     /// Returns the state of the cluster.
     ///
     /// # Errors

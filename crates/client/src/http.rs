@@ -5,6 +5,7 @@
 //! the timeout applies to pings rather than to answers.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,6 +42,9 @@ const STARTING_LIMIT: Duration = Duration::from_secs(15);
 /// Interval between repetitions of a request while the coordinator is starting.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
+/// The header of the answer to a change that is in effect, but that the coordinator has not recorded.
+const UNRECORDED: &str = "mend-unrecorded";
+
 type Sender = SendRequest<Full<Bytes>>;
 
 /// The connection to the API.
@@ -51,6 +55,8 @@ pub(crate) struct Http {
     /// How long to keep dialling an unreachable coordinator.
     patience: Duration,
     kept: Mutex<Option<Kept>>,
+    /// Whether a change was answered that is not recorded.
+    unrecorded: AtomicBool,
 }
 
 /// An open connection.
@@ -64,7 +70,12 @@ struct Kept {
 
 impl Http {
     pub(crate) fn new(address: Address, certificate: Certificate, patience: Duration) -> Self {
-        Self { address, certificate, patience, kept: Mutex::default() }
+        Self { address, certificate, patience, kept: Mutex::default(), unrecorded: AtomicBool::default() }
+    }
+
+    /// Returns whether a change was answered since the last call that is in effect, but not recorded.
+    pub(crate) fn take_unrecorded(&self) -> bool {
+        self.unrecorded.swap(false, Ordering::Relaxed)
     }
 
     /// Calls an endpoint without query and body.
@@ -159,7 +170,10 @@ impl Http {
             let response = self.respond(method.clone(), path, body.clone()).await?;
             let is_starting = response.headers().contains_key(header::RETRY_AFTER);
             match response.status() {
-                status if status.is_success() => return Ok(response),
+                status if status.is_success() => {
+                    self.unrecorded.fetch_or(response.headers().contains_key(UNRECORDED), Ordering::Relaxed);
+                    return Ok(response);
+                }
                 _ if is_starting && !self.patience.is_zero() && begun.elapsed() < STARTING_LIMIT => {
                     sleep(ASK_EVERY).await;
                 }

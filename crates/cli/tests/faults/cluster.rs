@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use testbed::{Ground, Network, Seat, signal_process};
@@ -216,6 +216,20 @@ impl Cluster {
         let log = std::fs::File::create(self.path(&format!("{name}.log"))).unwrap();
         let child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         self.processes.insert(name, child);
+    }
+
+    /// Starts a daemon that logs everything into a pipe, which is not read before [`Cluster::take_log`].
+    pub fn start_unread(&mut self, arguments: &[&str]) {
+        let name = (*arguments.last().unwrap()).to_owned();
+        std::fs::write(self.path(&format!("{name}.log")), "its log is not read").unwrap();
+        let mut command = self.command(arguments);
+        command.env("RUST_LOG", "trace").stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.processes.insert(name, command.spawn().unwrap());
+    }
+
+    /// Returns the pipe with the log of a daemon that was started by [`Cluster::start_unread`].
+    pub fn take_log(&mut self, name: &str) -> ChildStderr {
+        self.processes.get_mut(name).unwrap().stderr.take().unwrap()
     }
 
     /// Returns the process id of a daemon.

@@ -22,6 +22,7 @@ mod journal;
 #[path = "../limits/mod.rs"]
 mod limits;
 mod links;
+mod logging;
 mod memory;
 mod metrics;
 mod names;

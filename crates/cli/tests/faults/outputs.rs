@@ -60,6 +60,31 @@ fn a_full_stderr_changes_no_exit_code() {
     assert_eq!(fs::read(kept).unwrap(), content);
 }
 
+/// With a file on stdout, errors in JSON go to stderr, whatever fails and whenever.
+#[test]
+fn errors_in_json_stay_out_of_a_file_on_stdout() {
+    let (mut cluster, content, _) = scene();
+    let on_stderr = |cluster: &Cluster, arguments: &[&str], code: i32| {
+        let said = cluster.mend(&[&["--output", "json"], arguments].concat());
+        let facts: serde_json::Value = serde_json::from_str(&said.err).unwrap_or_default();
+        assert!(said.code == code && said.out.is_empty() && facts["exit_code"] == code, "{said:?}");
+    };
+    for target in ["-", "/dev/stdout"] {
+        on_stderr(&cluster, &["get", "nothing", "-o", target], 1);
+        on_stderr(&cluster, &["get", "film", "-o", target, "--as", "stranger"], 1);
+    }
+    let mut slow = cluster.spawn(&["--output", "json", "get", "film", "-o", "-", "--limit-rate", "200kbit"]);
+    let mut first = vec![0; 1000];
+    slow.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    testbed::signal_process(slow.id(), "INT");
+    let said = finish(slow);
+    assert!(first == content[..1000] && said.code == 130, "{said:?}");
+    assert!(said.err.contains("exit_code") && !said.out.contains("exit_code"), "{said:?}");
+    cluster.kill("coordinator");
+    on_stderr(&cluster, &["get", "film", "-o", "-"], 4);
+    on_stderr(&cluster, &["catalog", "backup", "/dev/stdout"], 4);
+}
+
 #[test]
 fn devices_stay_devices_and_full_ones_fail() {
     let (cluster, _, folder) = scene();

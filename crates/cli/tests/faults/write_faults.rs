@@ -102,6 +102,30 @@ fn checks_before_a_stop_count_losses_that_cannot_be_recorded() {
     cluster.assert_reads("film", &content, &[]);
 }
 
+/// The end of a maintenance takes effect although the catalog cannot record it. The answer says so.
+#[test]
+fn a_change_that_cannot_be_recorded_is_reported() {
+    let cluster = cluster();
+    let end = ["node", "maintenance", "h1", "--end"];
+    let note = "not recorded";
+    // A disk that is slow for a moment delays a record for more than a second, which the answer says as well.
+    let is_recorded = |cluster: &Cluster| {
+        !cluster.mend(&["node", "maintenance", "h1", "--for", "1h"]).ok().err.contains(note)
+    };
+    cluster.eventually("a change is recorded", is_recorded);
+    cluster.put("film", 256 << 10);
+    let file = cluster.path("film").to_str().unwrap().to_owned();
+    limit_files(&cluster, Some(0));
+    cluster.mend(&["put", &file, "--name", "more"]).fails_with(&["catalog"]);
+    let ended = cluster.mend(&end).ok();
+    assert!(ended.err.contains(note) && ended.err.contains("a restart of the coordinator"), "{ended:?}");
+    assert!(ended.out.contains("no longer in maintenance"), "{ended:?}");
+    limit_files(&cluster, None);
+    cluster
+        .eventually("the catalog is written again", |cluster| !first_line(cluster).starts_with("READ-ONLY"));
+    cluster.eventually("a change is recorded again", is_recorded);
+}
+
 /// The coordinator must not write to an outdated file that has replaced its catalog.
 #[test]
 fn the_coordinator_exits_if_its_catalog_was_replaced_during_a_fault() {

@@ -1,15 +1,23 @@
 //! Records requests that change something, with the caller and the result.
+//!
+//! Some changes take effect before the catalog has recorded them, so that they work while the catalog's disk fails or
+//! hangs. The storage records in order, so the record of the request tells whether the change is recorded, too. If it is
+//! not, the answer says so in a header.
 
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
+use axum::http::HeaderValue;
 use axum::response::Response;
 use cluster::Role;
 use control::ClusterCommand;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
-use views::endpoints::{Endpoint, Method, PathParameter};
+use views::endpoints::{
+    AcceptCatalog, CancelRepair, ChangeSettings, EndMaintenance, Endpoint, Maintain, Method, Mute,
+    PathParameter, PauseRepair, ResumeRepair, StopDrain, Unmute,
+};
 use views::{AuditedRequest, ErrorBody};
 
 use super::asking::Asking;
@@ -23,10 +31,28 @@ const RECORD_LIMIT: Duration = Duration::from_secs(1);
 /// nothing, and the history has its reports with their callers.
 const NOT_RECORDED: [&str; 3] = ["/v1/puts", "/v1/plans", "/v1/history"];
 
+/// Changes that take effect before they are recorded. Other changes that outlast a restart are recorded when they are
+/// answered.
+const IN_EFFECT_FIRST: [(Method, &str); 9] = [
+    (ChangeSettings::METHOD, ChangeSettings::PATH),
+    (Mute::METHOD, Mute::PATH),
+    (Unmute::METHOD, Unmute::PATH),
+    (Maintain::METHOD, Maintain::PATH),
+    (EndMaintenance::METHOD, EndMaintenance::PATH),
+    (StopDrain::METHOD, StopDrain::PATH),
+    (PauseRepair::METHOD, PauseRepair::PATH),
+    (ResumeRepair::METHOD, ResumeRepair::PATH),
+    (CancelRepair::METHOD, CancelRepair::PATH),
+];
+/// The header of the answer to a change that is in effect, but not recorded. The client knows the same name.
+const UNRECORDED: &str = "mend-unrecorded";
+
 /// A request that is recorded once it is answered.
 pub(super) struct Audited {
     core: Asking,
     request: AuditedRequest,
+    /// Whether the change takes effect before it is recorded.
+    in_effect_first: bool,
 }
 
 impl Audited {
@@ -44,6 +70,7 @@ impl Audited {
             return None;
         }
         arguments.extend(fields(&asked.query));
+        let in_effect_first = is_in_effect_first(E::METHOD, E::PATH, &arguments);
         let request = AuditedRequest {
             member: role.map_or_else(|| "of no known role".to_owned(), Role::to_string),
             address: asked.caller.address.to_string(),
@@ -52,14 +79,16 @@ impl Audited {
             status: 0,
             error: None,
         };
-        Some(Self { core: asked.core.clone(), request })
+        Some(Self { core: asked.core.clone(), request, in_effect_first })
     }
 
-    /// Records the request with its result. Returns the answer unchanged.
+    /// Records the request with its result. Returns the answer, with a header if it reports a change that is in effect, but
+    /// not recorded.
     pub(super) async fn end(self, answer: Response) -> Response {
-        let Self { core, mut request } = self;
+        let Self { core, mut request, in_effect_first } = self;
         request.status = answer.status().as_u16();
-        let answer = match answer.status().is_success() {
+        let is_done = answer.status().is_success();
+        let mut answer = match is_done {
             true => answer,
             false => {
                 let (answer, reason) = refusal(answer).await;
@@ -69,14 +98,28 @@ impl Audited {
         };
         // The caller is answered once the record is durable, or if that takes long. The turn may belong to a long answer
         // that is not sent yet, and limits how fast a member adds records while the disk hangs.
-        let recorded = core.value_in_turn(|reply| ClusterCommand::NoteAudit(Box::new(request), reply));
-        match timeout(RECORD_LIMIT, recorded).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "cannot record a request in the audit"),
-            Err(_) => tracing::warn!("recording a request in the audit takes long"),
+        if !record(&core, request).await && is_done && in_effect_first {
+            answer.headers_mut().insert(UNRECORDED, HeaderValue::from_static("true"));
         }
         answer
     }
+}
+
+/// Records a request in the audit. Returns whether the record is durable.
+async fn record(core: &Asking, request: AuditedRequest) -> bool {
+    let recorded = core.value_in_turn(|reply| ClusterCommand::NoteAudit(Box::new(request), reply));
+    match timeout(RECORD_LIMIT, recorded).await {
+        Ok(Ok(())) => return true,
+        Ok(Err(error)) => tracing::warn!(%error, "cannot record a request in the audit"),
+        Err(_) => tracing::warn!("recording a request in the audit takes long"),
+    }
+    false
+}
+
+/// Whether a change takes effect before it is recorded. An accepted catalog is recorded first, a rejected helper is not.
+fn is_in_effect_first(method: Method, path: &str, arguments: &Map<String, Value>) -> bool {
+    let is_rejection = path == AcceptCatalog::PATH && arguments.contains_key("reject");
+    is_rejection || IN_EFFECT_FIRST.contains(&(method, path))
 }
 
 /// Returns the fields of a body or a query that the request has set.
@@ -170,6 +213,19 @@ mod tests {
         let body = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
         let body: ErrorBody = serde_json::from_slice(&body).unwrap();
         assert_eq!((body.error, body.next_step), (error, "list the files".to_owned()));
+    }
+
+    #[test]
+    fn changes_that_are_recorded_first_are_known_from_others() {
+        use views::endpoints::{ChangeCaps, RemoveFile};
+        let is = |method, path| is_in_effect_first(method, path, &Map::new());
+        assert!(
+            is(PauseRepair::METHOD, PauseRepair::PATH) && is(EndMaintenance::METHOD, EndMaintenance::PATH)
+        );
+        assert!(!is(RemoveFile::METHOD, RemoveFile::PATH) && !is(ChangeCaps::METHOD, ChangeCaps::PATH));
+        let rejection = fields(&serde_json::json!({ "reject": "h3" }));
+        assert!(is_in_effect_first(AcceptCatalog::METHOD, AcceptCatalog::PATH, &rejection));
+        assert!(!is(AcceptCatalog::METHOD, AcceptCatalog::PATH));
     }
 
     #[test]
