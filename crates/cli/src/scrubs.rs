@@ -38,11 +38,14 @@ pub async fn scrub(client: &Client, args: &ScrubArgs) -> Result<Answer, Failure>
     Ok(after_removal(view, remove_orphans(client).await))
 }
 
+/// Orphans, and the number of further ones.
+type Orphans = (Vec<OrphanView>, u64);
+
 /// Returns the report of a scrub after the removal of orphans. If the removal failed, the report lists the orphans that the
 /// scrub has found.
-fn after_removal(view: ScrubView, left: Result<Vec<OrphanView>, Failure>) -> Answer {
+fn after_removal(view: ScrubView, left: Result<Orphans, Failure>) -> Answer {
     match left {
-        Ok(orphans) => answer(&ScrubView { orphans, more_orphans: 0, ..view }),
+        Ok((orphans, more_orphans)) => answer(&ScrubView { orphans, more_orphans, ..view }),
         Err(failure) => answer(&view).but(failure),
     }
 }
@@ -86,13 +89,13 @@ fn exit(view: &ScrubView) -> Exit {
 }
 
 /// Removes orphans that are safe to remove, waits for a short time, and returns the orphans that remain.
-async fn remove_orphans(client: &Client) -> Result<Vec<OrphanView>, Failure> {
+async fn remove_orphans(client: &Client) -> Result<Orphans, Failure> {
     let asked = client.remove_orphans().await?.orphans;
     let until = Instant::now() + REMOVAL_LIMIT;
     loop {
-        let left = client.status().await?.catalog.orphans;
-        if asked == 0 || left.is_empty() || Instant::now() >= until {
-            return Ok(left);
+        let CatalogState { orphans, more_orphans, .. } = client.status().await?.catalog;
+        if asked == 0 || orphans.is_empty() || Instant::now() >= until {
+            return Ok((orphans, more_orphans));
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
@@ -232,7 +235,7 @@ mod tests {
         assert_eq!(reported.exit(), Exit::Data);
         let clear = ScrubView { findings: Vec::new(), ..view };
         assert_eq!(after_removal(clear.clone(), refused()).exit(), Exit::Failed);
-        let removed = after_removal(clear, Ok(Vec::new()));
+        let removed = after_removal(clear, Ok((Vec::new(), 0)));
         assert!(removed.exit() == Exit::Done && !removed.text().contains("7.0"), "{}", removed.text());
     }
 
