@@ -335,6 +335,11 @@ impl Volumes {
         disks
     }
 
+    /// Whether a connected server has several disks.
+    pub(crate) fn has_several_disks(&self, server: &ServerId) -> bool {
+        self.servers().get(server).is_some_and(|server| server.disks.len() > 1)
+    }
+
     /// Whether a volume is known or was recorded: it may exist although no server lists it.
     pub(crate) fn may_exist(&self, volume: u32) -> bool {
         self.volumes.contains_key(&volume) || self.kept.keys().any(|&(id, _)| id == volume)

@@ -25,9 +25,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::claims::Hold;
+use super::deletions_by_disk::{AT_ONCE, delete_on_each_disk};
 use super::inspection::bring;
 use super::needles::{
-    MAX_JOURNAL_BYTES, delete, deleted_on, foreign_journal, journalled, not_heeded, record, unheeded,
+    Asked, MAX_JOURNAL_BYTES, delete, deleted_on, foreign_journal, journalled, not_heeded, record, unheeded,
 };
 use super::open::NOT_AUTOMATIC;
 use super::state::{Knowledge, Shared, State};
@@ -318,11 +319,11 @@ impl<'s> Deletions<'s> {
         from: &ServerId,
         keepers: &[ServerId],
     ) -> Result<(), String> {
-        let shards = self.shard_of_each_disk(name, from);
+        let asked = self.asked(name, from);
         let server = self.shared.known.connect(from).await?;
         let encoding = self.encoding(name).ok_or(UNKNOWN_ENCODING)?;
         // The intact parts of a damaged index count.
-        let deleted = deleted_on(&server, name, &shards, encoding).await?.needles;
+        let deleted = deleted_on(&server, name, &asked, encoding).await?.needles;
         if deleted.is_empty() {
             return Ok(());
         }
@@ -330,7 +331,7 @@ impl<'s> Deletions<'s> {
             |keeper: &&ServerId| *keeper != from && !self.shard_of_each_disk(name, keeper).is_empty();
         let keeper = keepers.iter().find(serves).ok_or("no other server can record its deletions")?;
         self.record_at(hold, name, deleted, keeper).await?;
-        if let Some(&shard) = shards.first() {
+        if let Some(&shard) = asked.shards.first() {
             let late = Late::new(&ShardName { volume: name.clone(), shard }, from);
             self.shared.known.state().note_late(&late, String::new());
         }
@@ -420,8 +421,7 @@ impl<'s> Deletions<'s> {
         let state = self.shared.known.state();
         let volumes = state.view.volumes();
         let mut servers = volumes.witnesses_of(name.id());
-        let has_several_disks = volumes.servers().get(to).is_some_and(|server| server.disks.len() > 1);
-        if extent == Extent::Journals || !has_several_disks {
+        if extent == Extent::Journals || !volumes.has_several_disks(to) {
             servers.remove(to);
         }
         servers
@@ -460,9 +460,9 @@ impl<'s> Deletions<'s> {
 
     /// Returns the needles of a volume that a server treats as deleted; see [`deleted_on`].
     async fn deleted_at(self, name: &VolumeName, from: &ServerId) -> Result<Reported, String> {
-        let shards = self.shard_of_each_disk(name, from);
+        let asked = self.asked(name, from);
         let encoding = self.encoding(name).ok_or(UNKNOWN_ENCODING)?;
-        let deleted = deleted_on(&self.shared.known.connect(from).await?, name, &shards, encoding).await?;
+        let deleted = deleted_on(&self.shared.known.connect(from).await?, name, &asked, encoding).await?;
         if deleted.is_damaged {
             return Err("its index is damaged".to_owned());
         }
@@ -479,6 +479,11 @@ impl<'s> Deletions<'s> {
     /// Returns the volume's current encoding.
     fn encoding(self, name: &VolumeName) -> Option<Encoding> {
         Some(self.shared.known.state().view.expected(name.id())?.encoding)
+    }
+
+    fn asked(self, name: &VolumeName, server: &ServerId) -> Asked {
+        let has_several_disks = self.shared.known.state().view.volumes().has_several_disks(server);
+        Asked { shards: self.shard_of_each_disk(name, server), has_several_disks }
     }
 
     fn shard_of_each_disk(self, name: &VolumeName, server: &ServerId) -> Vec<u8> {
@@ -515,20 +520,13 @@ impl<'s> Deletions<'s> {
         if open.is_empty() {
             return Ok(());
         }
-        // Each disk has a journal, and the server makes a deletion on the first disk that has mounted shards
-        // of the volume. So mount the shards of one disk after the other.
         let disks = self.shared.known.state().view.volumes().shards_by_disk(name.id(), to);
-        let by_disk = async {
-            for shards in disks.values() {
-                server.mount(name, shards).await.map_err(text)?;
-                for &needle in &open {
-                    server.delete_needle(name, needle).await.map_err(text)?;
-                }
-                server.unmount(name, shards).await.map_err(text)?;
-            }
-            Ok::<(), String>(())
-        };
-        self.shared.remounted(hold, name, to, &server, by_disk).await?;
+        let kept = disks.values().next_back().cloned().unwrap_or_default();
+        for part in open.chunks(AT_ONCE) {
+            let check = || self.shared.lock.check(hold);
+            let by_disk = delete_on_each_disk(&server, name, &disks, part, check);
+            self.shared.remounted_except(hold, name, to, (&server, &kept), by_disk).await?;
+        }
         match not_heeded(&server, name, &shards, &open).await.map_err(text)?.len() {
             0 => Ok(()),
             several => Err(format!("{several} deletions have no effect there")),

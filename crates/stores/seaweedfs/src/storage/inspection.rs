@@ -397,9 +397,16 @@ impl Shared {
             self.lock.check(hold).await?;
             let bring = bring(&connection, name, &files, source.address(), disk);
             let serves = self.known.state().view.volumes().serves(name.id(), server);
-            match file {
+            match (file, problem) {
+                // The server does not have open what it creates now, so nothing is unmounted during the copy.
+                (SmallFile::Ecx, Problem::Missing) if serves && disk == 0 => {
+                    bring.await?;
+                    self.remounted(hold, name, server, &connection, async { Ok(()) }).await?;
+                }
                 // An index must not change while the server has it open.
-                SmallFile::Ecx if serves => self.remounted(hold, name, server, &connection, bring).await?,
+                (SmallFile::Ecx, _) if serves => {
+                    self.remounted(hold, name, server, &connection, bring).await?;
+                }
                 _ => bring.await?,
             }
             let (_, expected) =

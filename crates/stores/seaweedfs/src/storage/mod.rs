@@ -10,6 +10,7 @@
 mod asking;
 mod claims;
 mod deletions;
+mod deletions_by_disk;
 #[cfg(test)]
 mod doubles;
 mod doubts;
