@@ -113,6 +113,11 @@ impl State {
         }
     }
 
+    /// Whether masters list the cluster at present, as far as that is known.
+    pub fn is_in_sight(&self) -> bool {
+        self.blind.is_none() && !self.unlisted
+    }
+
     /// Determines which volumes have an unknown state. Returns the report if the list has changed. It belongs in the
     /// same message as the stripes: between two messages, a volume would be neither a stripe nor unknown.
     pub fn judge(&mut self) -> Option<StoreChange> {
@@ -163,6 +168,7 @@ impl State {
         // Even if a record cannot be stored, all other changes are reported: the next listing does not repeat
         // them.
         let numbered = self.number_servers(attachment, &mut volumes, &mut told);
+        self.view.follow_unseen_moves();
         self.forget_marks();
         self.keep_inferred_marks();
         self.keep_homes(volumes.iter().copied());

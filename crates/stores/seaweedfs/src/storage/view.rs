@@ -13,7 +13,7 @@ use store_api::{BlockRecord, BlockState, OtherData, Replica, StoreChange, Stripe
 
 use super::encoding_files::{Doubted, EncodingFiles, Known};
 use super::marks::{self, Marks};
-use super::moved_shards::{BriefUnmounts, copies_of_corrupt};
+use super::moved_shards::{BriefUnmounts, copies_of_corrupt, copies_of_recorded};
 use super::parity_verdicts;
 use super::server_nodes::ServerNodes;
 use crate::blocks::{Encoding, Ratio, ShardName, VolumeName};
@@ -23,6 +23,10 @@ use crate::volumes::{Change, Generation, Home, Kept, Standing, Volumes};
 /// A shard that is not listed counts as missing if its last server is connected to the master but has not answered
 /// Mend for this long.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// A shard that is not listed counts as missing, although its server says that it has mounted the shard, if masters have
+/// not listed it for this long. Clients do not find it. After the election of a master, servers list their shards within
+/// seconds of their connection.
+const UNLISTED_LIMIT: Duration = Duration::from_secs(300);
 
 /// The model that maps volumes to stripes; see the module's documentation.
 #[derive(Default)]
@@ -39,7 +43,9 @@ pub(super) struct ClusterView {
     /// Lost shards whose last server has confirmed the loss.
     confirmed: BTreeSet<Lost>,
     /// Shards that are not listed and whose last server is connected but does not answer.
-    unanswered: Unanswered,
+    unanswered: Waits,
+    /// Shards that are not listed although their last server says that it has mounted them.
+    unlisted: Waits,
     told: BTreeMap<u32, Told>,
     /// Stripes that were encoded again since an earlier coordinator; reported to the first listener.
     encoded_again: BTreeSet<StripeId>,
@@ -49,12 +55,33 @@ pub(super) struct ClusterView {
 /// A shard that no server lists: its volume, encoding and number.
 pub(super) type Lost = (u32, Encoding, u8);
 
-/// Questions about lost shards that servers do not answer; see [`ClusterView::note_unanswered`].
+/// Unlisted shards that count as missing unless something changes in time.
 #[derive(Default)]
-struct Unanswered {
+struct Waits {
     since: BTreeMap<Lost, Instant>,
-    /// The shards that count as missing, because their servers have not answered for too long.
+    /// The shards that count as missing, because nothing has changed for too long.
     overdue: BTreeSet<Lost>,
+}
+
+impl Waits {
+    /// Records for which shards Mend waits at this time. Returns the volumes of shards that begin or cease to be overdue.
+    fn note(&mut self, shards: &BTreeSet<Lost>, limit: Duration, now: Instant) -> BTreeSet<u32> {
+        let Self { since, overdue } = self;
+        since.retain(|lost, _| shards.contains(lost));
+        for lost in shards {
+            since.entry(*lost).or_insert(now);
+        }
+        let due = since.iter().filter(|&(_, &since)| now.saturating_duration_since(since) >= limit);
+        let due: BTreeSet<Lost> = due.map(|(lost, _)| *lost).collect();
+        let before = std::mem::replace(overdue, due);
+        before.symmetric_difference(overdue).map(|&(volume, ..)| volume).collect()
+    }
+
+    /// Ends the waits for shards that are listed again.
+    fn forget_found(&mut self, unlisted: &BTreeSet<Lost>) {
+        self.overdue.retain(|shard| unlisted.contains(shard));
+        self.since.retain(|shard, _| unlisted.contains(shard));
+    }
 }
 
 /// A stripe as last reported, or as an earlier coordinator knew it.
@@ -166,8 +193,8 @@ impl ClusterView {
         let unlisted: BTreeSet<Lost> =
             self.volumes.unlisted().map(|(volume, encoding, shard, _)| (volume, encoding, shard)).collect();
         self.confirmed.retain(|shard| unlisted.contains(shard));
-        self.unanswered.overdue.retain(|shard| unlisted.contains(shard));
-        self.unanswered.since.retain(|shard, _| unlisted.contains(shard));
+        self.unanswered.forget_found(&unlisted);
+        self.unlisted.forget_found(&unlisted);
         self.forget_replaced();
     }
 
@@ -185,9 +212,24 @@ impl ClusterView {
         self.nodes.unnumbered(self.volumes.servers())
     }
 
-    /// See [`ServerNodes::number`].
+    /// Records the node number of a server. A server that was restarted with another `-id` keeps its node, and is asked
+    /// for the shards that were listed under its former ID.
     pub fn number(&mut self, server: ServerId, node: NodeId) {
-        self.nodes.number(server, node);
+        for former in self.nodes.number(server.clone(), node) {
+            self.volumes.rename_server(&former, &server);
+        }
+    }
+
+    /// Marks the copies that SeaweedFS has made of corrupt shards while no coordinator ran. The servers of the listing
+    /// must have been numbered.
+    pub fn follow_unseen_moves(&mut self) {
+        for (volume, encoding, shard, from) in self.volumes.take_unseen_moves() {
+            let lost = (volume, encoding, shard);
+            let copies = copies_of_recorded(&self.volumes, &self.nodes, &self.marks, lost, &from);
+            for (stripe, encoding, index, node) in copies {
+                self.marks.infer_corrupt(&stripe, encoding, index, node);
+            }
+        }
     }
 
     /// See [`ServerNodes::forget`].
@@ -448,7 +490,8 @@ impl ClusterView {
     ///
     /// If no server is listed for a shard, the result is the shard's last server. The shard is reported as
     /// missing only after that server has confirmed the loss, because the master lists a returning server a
-    /// moment before that server's shards; or if that server is connected but has not answered for a while.
+    /// moment before that server's shards; or if that server is connected but has not answered for a while, or says for
+    /// minutes that it has the shard although no master lists it.
     fn holders(
         &self,
         name: &VolumeName,
@@ -459,7 +502,9 @@ impl ClusterView {
     ) -> Vec<Replica> {
         let Some(homes) = generation.homes.get(&shard) else {
             let lost = (name.id(), encoding, shard);
-            let is_gone = self.confirmed.contains(&lost) || self.unanswered.overdue.contains(&lost);
+            let waits = [&self.unanswered, &self.unlisted];
+            let is_gone =
+                self.confirmed.contains(&lost) || waits.iter().any(|waits| waits.overdue.contains(&lost));
             let state = if is_gone { BlockState::Missing } else { BlockState::Healthy };
             let holder = |home: &Home| Some(Replica { node: self.nodes.node(&home.server)?, state });
             return generation.former.get(&shard).and_then(holder).into_iter().collect();
@@ -545,15 +590,31 @@ impl ClusterView {
     /// that were asked about. After [`SILENCE_LIMIT`], such a shard counts as missing: nobody says that it is there.
     /// Returns the volumes of shards that begin or cease to count as missing.
     pub fn note_unanswered(&mut self, silent: &BTreeSet<Lost>, now: Instant) -> BTreeSet<u32> {
-        let Unanswered { since, overdue } = &mut self.unanswered;
-        since.retain(|lost, _| silent.contains(lost));
-        for lost in silent {
-            since.entry(*lost).or_insert(now);
-        }
-        let due = since.iter().filter(|&(_, &since)| now.saturating_duration_since(since) >= SILENCE_LIMIT);
-        let due: BTreeSet<Lost> = due.map(|(lost, _)| *lost).collect();
-        let before = std::mem::replace(overdue, due);
-        before.symmetric_difference(overdue).map(|&(volume, ..)| volume).collect()
+        self.unanswered.note(silent, SILENCE_LIMIT, now)
+    }
+
+    /// Records which unlisted shards their last servers say that they have mounted. After [`UNLISTED_LIMIT`], such a shard
+    /// counts as missing. Returns the volumes of shards that begin or cease to count as missing.
+    pub fn note_unlisted(&mut self, mounted: &BTreeSet<Lost>, now: Instant) -> BTreeSet<u32> {
+        self.unlisted.note(mounted, UNLISTED_LIMIT, now)
+    }
+
+    /// Returns one line for each shard that counts as missing although its server says that it has mounted it.
+    pub fn unlisted_lines(&self) -> Vec<String> {
+        let all = self.volumes.unlisted();
+        let overdue =
+            all.filter(|&(id, encoding, shard, _)| self.unlisted.overdue.contains(&(id, encoding, shard)));
+        let line = |(id, _, shard, home): (u32, Encoding, u8, &Home)| {
+            let volume = VolumeName::new(&self.volumes.get(id)?.collection, id)?;
+            Some(format!(
+                "volume server {} says that it has mounted {}, but no master has listed it there for {} minutes, so it \
+                 counts as missing; Mend mounts it again or rebuilds it; if this persists, restart the volume server",
+                home.server,
+                ShardName { volume, shard },
+                UNLISTED_LIMIT.as_secs() / 60
+            ))
+        };
+        overdue.filter_map(line).collect()
     }
 
     /// Records that the last servers of these shards no longer have them. Drops encodings without any shard
