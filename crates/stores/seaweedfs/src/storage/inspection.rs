@@ -373,9 +373,7 @@ impl Shared {
         verdict: &Verdict,
     ) -> Result<(), String> {
         if relabels(file, problem) {
-            if self.known.state().view.volumes().serves_another_encoding(name.id(), server) {
-                return Err("it serves shards of another encoding of the volume".to_owned());
-            }
+            self.check_other_shards(name, server, problem)?;
             // Beside the current `.vif`, a journal of another encoding would look like a current one.
             self.check_journal(name, server).await?;
             Deletions::of(self).check_idle_disk(name, server).await?;
@@ -419,6 +417,30 @@ impl Shared {
         Err("the server still has a different file".to_owned())
     }
 
+    /// Fails if a server may have shards of another encoding next to its `.vif`. Mend can only see the mounted ones, so a
+    /// server that has no current shards must not get the current `.vif` in place of one that names another encoding.
+    fn check_other_shards(
+        &self,
+        name: &VolumeName,
+        server: &ServerId,
+        problem: &Problem,
+    ) -> Result<(), String> {
+        let state = self.known.state();
+        let volumes = state.view.volumes();
+        if volumes.serves_another_encoding(name.id(), server) {
+            return Err("it serves shards of another encoding of the volume".to_owned());
+        }
+        let has_current = !volumes.shards_by_disk(name.id(), server).is_empty();
+        if *problem == Problem::OtherEncoding && !has_current {
+            return Err(format!(
+                "its {name}.vif names another encoding of the volume, and unmounted shards of that encoding may be \
+                 next to it, which the current {name}.vif would turn into current ones; move the files of volume \
+                 {name} out of the folders of this server"
+            ));
+        }
+        Ok(())
+    }
+
     /// Returns the disk numbers to use in copy requests. The first is 0, which lets the server choose the
     /// disk.
     pub(super) fn disks_of(&self, server: &ServerId) -> Vec<u32> {
@@ -433,7 +455,7 @@ impl Shared {
 /// Whether a file may describe shards of another encoding. Its replacement would label these shards as
 /// current ones.
 fn relabels(file: SmallFile, problem: &Problem) -> bool {
-    file == SmallFile::Vif && *problem == Problem::Differs
+    file == SmallFile::Vif && matches!(problem, Problem::Differs | Problem::OtherEncoding)
 }
 
 /// Whether the copy is an index, perhaps a damaged one, which may mark deletions that no other server knows.
@@ -658,7 +680,28 @@ mod tests {
     #[test]
     fn the_vif_of_shards_of_another_encoding_is_not_replaced() {
         assert!(relabels(SmallFile::Vif, &Problem::Differs));
+        assert!(relabels(SmallFile::Vif, &Problem::OtherEncoding));
         let damaged = Problem::Damaged("it is no JSON".to_owned());
         assert!(!relabels(SmallFile::Vif, &damaged) && !relabels(SmallFile::Ecx, &Problem::Differs));
+    }
+
+    /// A server had shards of an earlier encoding, and has their files still, but has mounted none.
+    #[test]
+    fn a_server_with_the_vif_of_another_encoding_gets_no_shard() {
+        let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+        let shared = catalog.system();
+        shared.known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
+        let ratio = Ratio::new(2, 1).expect("possible");
+        let files = Known { ratio, shard_bytes: 100, digests: Vec::new() };
+        shared.known.state().view.learn(5, Encoding(1), files);
+        let name = VolumeName::new("c", 5).expect("a name");
+        let refused = |server: &str, problem: &Problem| {
+            shared.check_other_shards(&name, &ServerId(server.to_owned()), problem).err()
+        };
+        let why = refused("d", &Problem::OtherEncoding).expect("its files may be of the other encoding");
+        assert!(why.contains("c_5.vif names another encoding"), "{why}");
+        assert_eq!(refused("d", &Problem::Differs), None, "it names this encoding or none");
+        // What its server returns may be left over on a disk without shards; other checks decide.
+        assert_eq!(refused("a", &Problem::OtherEncoding), None);
     }
 }
