@@ -26,6 +26,7 @@ mod open;
 mod parity_verdicts;
 mod publishing;
 mod remounts;
+mod server_folders;
 mod server_nodes;
 mod side_files;
 mod small_files;

@@ -266,6 +266,7 @@ pub(super) fn report(shared: &Shared) {
     news.extend(state.late_deletions.lines());
     news.extend(state.inspection.lines());
     news.extend(state.view.unlisted_lines());
+    news.extend(state.folders.lines(state.view.volumes().servers()));
     news.extend(state.view.doubts());
     for (id, server) in state.view.volumes().servers() {
         let shards = state.view.volumes().shards_at(id);
