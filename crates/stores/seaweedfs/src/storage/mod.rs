@@ -32,6 +32,7 @@ mod side_files;
 mod small_files;
 mod state;
 mod turn;
+mod unlisted_shards;
 mod unwritten;
 mod view;
 mod watching;

@@ -4,7 +4,6 @@
 //! Pure: this module calls no server and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use attached::{CopyId, CopyState};
 use codes::{BlockIndex, CodeSpec, RsFamily};
@@ -16,17 +15,10 @@ use super::marks::{self, Marks};
 use super::moved_shards::{BriefUnmounts, copies_of_corrupt, copies_of_recorded};
 use super::parity_verdicts;
 use super::server_nodes::ServerNodes;
+use super::unlisted_shards::UnlistedShards;
 use crate::blocks::{Encoding, Ratio, ShardName, VolumeName};
 use crate::listing::{Listing, ServerId};
 use crate::volumes::{Change, Generation, Home, Kept, Standing, Volumes};
-
-/// A shard that is not listed counts as missing if its last server is connected to the master but has not answered
-/// Mend for this long.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// A shard that is not listed counts as missing, although its server says that it has mounted the shard, if masters have
-/// not listed it for this long. Clients do not find it. After the election of a master, servers list their shards within
-/// seconds of their connection.
-const UNLISTED_LIMIT: Duration = Duration::from_secs(300);
 
 /// The model that maps volumes to stripes; see the module's documentation.
 #[derive(Default)]
@@ -42,10 +34,8 @@ pub(super) struct ClusterView {
     unmounts: BriefUnmounts,
     /// Lost shards whose last server has confirmed the loss.
     confirmed: BTreeSet<Lost>,
-    /// Shards that are not listed and whose last server is connected but does not answer.
-    unanswered: Waits,
-    /// Shards that are not listed although their last server says that it has mounted them.
-    unlisted: Waits,
+    /// Lost shards whose last server is connected and has not confirmed the loss.
+    pub unlisted: UnlistedShards,
     told: BTreeMap<u32, Told>,
     /// Stripes that were encoded again since an earlier coordinator; reported to the first listener.
     encoded_again: BTreeSet<StripeId>,
@@ -54,35 +44,6 @@ pub(super) struct ClusterView {
 
 /// A shard that no server lists: its volume, encoding and number.
 pub(super) type Lost = (u32, Encoding, u8);
-
-/// Unlisted shards that count as missing unless something changes in time.
-#[derive(Default)]
-struct Waits {
-    since: BTreeMap<Lost, Instant>,
-    /// The shards that count as missing, because nothing has changed for too long.
-    overdue: BTreeSet<Lost>,
-}
-
-impl Waits {
-    /// Records for which shards Mend waits at this time. Returns the volumes of shards that begin or cease to be overdue.
-    fn note(&mut self, shards: &BTreeSet<Lost>, limit: Duration, now: Instant) -> BTreeSet<u32> {
-        let Self { since, overdue } = self;
-        since.retain(|lost, _| shards.contains(lost));
-        for lost in shards {
-            since.entry(*lost).or_insert(now);
-        }
-        let due = since.iter().filter(|&(_, &since)| now.saturating_duration_since(since) >= limit);
-        let due: BTreeSet<Lost> = due.map(|(lost, _)| *lost).collect();
-        let before = std::mem::replace(overdue, due);
-        before.symmetric_difference(overdue).map(|&(volume, ..)| volume).collect()
-    }
-
-    /// Ends the waits for shards that are listed again.
-    fn forget_found(&mut self, unlisted: &BTreeSet<Lost>) {
-        self.overdue.retain(|shard| unlisted.contains(shard));
-        self.since.retain(|shard, _| unlisted.contains(shard));
-    }
-}
 
 /// A stripe as last reported, or as an earlier coordinator knew it.
 struct Told {
@@ -193,7 +154,6 @@ impl ClusterView {
         let unlisted: BTreeSet<Lost> =
             self.volumes.unlisted().map(|(volume, encoding, shard, _)| (volume, encoding, shard)).collect();
         self.confirmed.retain(|shard| unlisted.contains(shard));
-        self.unanswered.forget_found(&unlisted);
         self.unlisted.forget_found(&unlisted);
         self.forget_replaced();
     }
@@ -502,9 +462,7 @@ impl ClusterView {
     ) -> Vec<Replica> {
         let Some(homes) = generation.homes.get(&shard) else {
             let lost = (name.id(), encoding, shard);
-            let waits = [&self.unanswered, &self.unlisted];
-            let is_gone =
-                self.confirmed.contains(&lost) || waits.iter().any(|waits| waits.overdue.contains(&lost));
+            let is_gone = self.confirmed.contains(&lost) || self.unlisted.is_missing(&lost);
             let state = if is_gone { BlockState::Missing } else { BlockState::Healthy };
             let holder = |home: &Home| Some(Replica { node: self.nodes.node(&home.server)?, state });
             return generation.former.get(&shard).and_then(holder).into_iter().collect();
@@ -584,37 +542,6 @@ impl ClusterView {
         let open =
             connected.filter(|&(id, encoding, shard, _)| !self.confirmed.contains(&(id, encoding, shard)));
         open.map(|(id, encoding, shard, home)| (id, encoding, shard, home.server.clone())).collect()
-    }
-
-    /// Records for which unlisted shards the last server is connected but has not answered at this time, out of all
-    /// that were asked about. After [`SILENCE_LIMIT`], such a shard counts as missing: nobody says that it is there.
-    /// Returns the volumes of shards that begin or cease to count as missing.
-    pub fn note_unanswered(&mut self, silent: &BTreeSet<Lost>, now: Instant) -> BTreeSet<u32> {
-        self.unanswered.note(silent, SILENCE_LIMIT, now)
-    }
-
-    /// Records which unlisted shards their last servers say that they have mounted. After [`UNLISTED_LIMIT`], such a shard
-    /// counts as missing. Returns the volumes of shards that begin or cease to count as missing.
-    pub fn note_unlisted(&mut self, mounted: &BTreeSet<Lost>, now: Instant) -> BTreeSet<u32> {
-        self.unlisted.note(mounted, UNLISTED_LIMIT, now)
-    }
-
-    /// Returns one line for each shard that counts as missing although its server says that it has mounted it.
-    pub fn unlisted_lines(&self) -> Vec<String> {
-        let all = self.volumes.unlisted();
-        let overdue =
-            all.filter(|&(id, encoding, shard, _)| self.unlisted.overdue.contains(&(id, encoding, shard)));
-        let line = |(id, _, shard, home): (u32, Encoding, u8, &Home)| {
-            let volume = VolumeName::new(&self.volumes.get(id)?.collection, id)?;
-            Some(format!(
-                "volume server {} says that it has mounted {}, but no master has listed it there for {} minutes, so it \
-                 counts as missing; Mend mounts it again or rebuilds it; if this persists, restart the volume server",
-                home.server,
-                ShardName { volume, shard },
-                UNLISTED_LIMIT.as_secs() / 60
-            ))
-        };
-        overdue.filter_map(line).collect()
     }
 
     /// Records that the last servers of these shards no longer have them. Drops encodings without any shard

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::address::ListedAddress;
 use crate::listing::{Disk, Holding, Server};
@@ -105,7 +107,7 @@ fn a_shard_that_nobody_vouches_for_is_missing_after_a_while() {
     let lost = (5, Encoding(1), 2);
     let note = |view: &mut ClusterView, silent: &[Lost], seconds: u64| {
         let now = start + Duration::from_secs(seconds);
-        view.note_unanswered(&silent.iter().copied().collect(), now).into_iter().collect::<Vec<_>>()
+        view.unlisted.note_silent(&silent.iter().copied().collect(), now).into_iter().collect::<Vec<_>>()
     };
     assert_eq!(note(&mut view, &[lost], 0), [0; 0]);
     assert_eq!(note(&mut view, &[lost], 59), [0; 0]);
