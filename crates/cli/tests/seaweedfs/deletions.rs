@@ -57,15 +57,37 @@ pub fn deletions_on_the_first_disk(world: &mut World) {
     let volume = world.pictures.clone();
     let at = fullest(world, &volume);
     spread(world, &volume, at);
-    let path = "pictures/33";
+    reach_a_rebuilt_shard(world, &volume, at, "pictures/33");
+}
+
+/// All shards of a server have moved to its first disk. Their journal on the second disk stays, and is the one that the
+/// server returns.
+pub fn deletions_and_an_older_journal(world: &mut World) {
+    let volume = world.pictures.clone();
+    let at = fullest(world, &volume);
+    spread(world, &volume, at);
+    let folders = world.servers[at].folders.clone();
+    let [first, second] = &folders[..] else { panic!("two folders") };
+    while_unmounted(world, &volume, at, |shards| {
+        for name in shards.iter().map(ToString::to_string).filter(|name| second.join(name).exists()) {
+            fs::rename(second.join(&name), first.join(&name)).expect("moved");
+        }
+    });
+    assert!(second.join(format!("{volume}.ecj")).exists(), "the server has created it");
+    reach_a_rebuilt_shard(world, &volume, at, "pictures/36");
+    gather(world, &volume, at, 0);
+}
+
+/// Deletes a needle on one server, has a shard rebuilt on another one, and waits until that server heeds the deletion.
+fn reach_a_rebuilt_shard(world: &mut World, volume: &VolumeName, at: usize, path: &str) {
     let needle = id_of(world, path);
     let mend = world.attach(GRACE);
     mend.wait_until_safe(2);
     let server = world.server(at);
-    let deleted = world.runtime.block_on(server.delete_needle(&volume, needle));
+    let deleted = world.runtime.block_on(server.delete_needle(volume, needle));
     assert!(deleted.expect("it answers"), "it is in the index");
     let lost =
-        world.shards(&volume).into_iter().find(|name| world.holder(name).0 != at).expect("others have some");
+        world.shards(volume).into_iter().find(|name| world.holder(name).0 != at).expect("others have some");
     let (_, before) = world.lose(&lost);
     wait_until_as_it_was(world, &lost, &before);
     wait_until_whole(world);

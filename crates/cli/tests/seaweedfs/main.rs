@@ -67,6 +67,10 @@ const LONG: &[(&str, Case<World>)] = &[
     ("nothing_is_known_without_a_master", healing::a_master_that_is_gone),
     ("a_paused_repair_leaves_the_lock_to_others", healing::a_repair_that_is_paused),
     ("deletions_on_the_first_disk_survive_a_rebuild", deletions::deletions_on_the_first_disk),
+    (
+        "deletions_survive_a_rebuild_if_another_disk_has_an_older_journal",
+        deletions::deletions_and_an_older_journal,
+    ),
     ("a_journal_of_an_earlier_encoding_deletes_nothing", deletions::a_journal_of_an_earlier_encoding),
     // This case is the last on this cluster: `ec.rebuild` may leave servers with different indexes, and Mend
     // replaces no index if no majority of servers agrees.

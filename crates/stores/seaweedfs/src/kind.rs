@@ -55,6 +55,7 @@ impl Kind for Seaweedfs {
             masters: masters.map_err(KindError::new)?,
             security,
             helpers: self.servers(cluster)?,
+            folders: folders(cluster)?,
             list_every: LIST_EVERY,
             abandoned: abandoned.map_err(KindError::new)?,
             may_change: own_repair == OwnRepair::Auto,
@@ -83,6 +84,15 @@ impl Kind for Seaweedfs {
 fn config(cluster: &Cluster) -> Result<SeaweedfsConfig, KindError> {
     let config = cluster.store_settings()?;
     config.ok_or_else(|| KindError::new("mend.toml no longer has a `[store]` section"))
+}
+
+/// Returns the folders of the helpers, keyed by the names of their volume servers.
+fn folders(cluster: &Cluster) -> Result<BTreeMap<String, Vec<PathBuf>>, KindError> {
+    let of = |helper: SeaweedfsHelper| {
+        let folders = helper.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
+        Some((helper.volume_server?, folders))
+    };
+    Ok(cluster.helper_settings::<SeaweedfsHelper>()?.into_values().filter_map(of).collect())
 }
 
 /// Opens a helper's blocks.

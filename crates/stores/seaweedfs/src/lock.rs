@@ -24,6 +24,7 @@ use crate::master::{Client, MasterClient};
 pub const LOCK_NAME: &str = "shell";
 
 const RENEW_EVERY: Duration = Duration::from_secs(3);
+/// Timeout for the master's answer when the lock is taken or released. A renewal waits until the lease expires.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 /// How long Mend relies on a lease, counted from the time at which the request was sent. The master's lease
 /// of 10 s starts later, when the master receives the request.
@@ -72,7 +73,7 @@ impl Lock {
         let (address, client) = master.own_connection().await?;
         let mut lease =
             Lease { client, address, name: name.to_owned(), message: message.to_owned(), token: None };
-        let until = match lease.renew().await {
+        let until = match lease.renew(ANSWER_LIMIT).await {
             Err(error @ AskError::NotLeader { .. }) => {
                 master.forget_leader().await;
                 return Err(error);
@@ -157,8 +158,9 @@ struct Lease {
 }
 
 impl Lease {
-    /// Takes or renews the lease. Returns the time until which the lease is held.
-    async fn renew(&mut self) -> Result<Instant, AskError> {
+    /// Takes or renews the lease. Waits for the master's answer up to `limit`. Returns the time until which the lease is
+    /// held.
+    async fn renew(&mut self, limit: Duration) -> Result<Instant, AskError> {
         let call = "LeaseAdminToken";
         let token = self.token.unwrap_or_default();
         let request = LeaseAdminTokenRequest {
@@ -169,7 +171,7 @@ impl Lease {
             message: self.message.clone(),
         };
         let asked = Instant::now();
-        match tokio::time::timeout(ANSWER_LIMIT, self.client.lease_admin_token(request)).await {
+        match tokio::time::timeout(limit, self.client.lease_admin_token(request)).await {
             Ok(Ok(answer)) => {
                 self.token = Some(answer.into_inner());
                 Ok(asked + LEASE)
@@ -179,13 +181,14 @@ impl Lease {
         }
     }
 
-    /// Renews a lease that expires at `until`. Fails after the expiry, because the master then grants the
-    /// lease to any client, and another client may have held the lock meanwhile.
+    /// Renews a lease that expires at `until`, and waits for the answer until then. Fails after the expiry, because the
+    /// master then grants the lease to any client, and another client may have held the lock meanwhile.
     async fn renew_before(&mut self, until: Instant) -> Result<Instant, AskError> {
-        if Instant::now() >= until {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return Err(run_out());
         }
-        let renewed = self.renew().await?;
+        let renewed = self.renew(left).await?;
         if Instant::now() < until { Ok(renewed) } else { Err(run_out()) }
     }
 
@@ -198,5 +201,28 @@ impl Lease {
         };
         // If the request does not reach the master, the lease expires.
         let _ = tokio::time::timeout(ANSWER_LIMIT, self.client.release_admin_token(request)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tonic::transport::Endpoint;
+
+    use super::*;
+
+    /// One slow answer must not cost the lock while the lease lasts, and no answer counts after it.
+    #[tokio::test]
+    async fn a_renewal_waits_for_its_answer_until_the_lease_expires() {
+        // The kernel accepts the connection, and nothing answers on it.
+        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", silent.local_addr().expect("bound"));
+        let client = Client::new(Endpoint::from_shared(url).expect("an address").connect_lazy());
+        let (address, name) = ("127.0.0.1:9333".parse().expect("an address"), "mend".to_owned());
+        let mut lease = Lease { client, address, name, message: String::new(), token: None };
+        let until = Instant::now() + Duration::from_millis(50);
+        lease.renew_before(until).await.expect_err("nothing answers");
+        assert!(Instant::now() >= until);
+        assert!(until.elapsed() < ANSWER_LIMIT / 2, "the limit is that of the lease");
     }
 }

@@ -134,6 +134,9 @@ pub struct Volumes {
     volumes: BTreeMap<u32, Volume>,
     /// Locations that an earlier coordinator recorded; kept here until the volume is listed.
     kept: BTreeMap<(u32, Encoding), Kept>,
+    /// Shards that have moved since an earlier coordinator recorded their servers; see
+    /// [`take_unseen_moves`](Self::take_unseen_moves).
+    unseen_moves: Vec<(u32, Encoding, u8, ServerId)>,
 }
 
 type Key = (u32, Encoding, u8, ServerId, u32);
@@ -226,6 +229,23 @@ impl Volumes {
         known.chain(unseen).flat_map(|(id, encoding, homes)| {
             homes.iter().map(move |(&shard, home)| (id, encoding, shard, home))
         })
+    }
+
+    /// Records that a server is listed under another ID than before: the shards that it had, and that no server lists,
+    /// are sought under the new ID.
+    pub(crate) fn rename_server(&mut self, former: &ServerId, server: &ServerId) {
+        for generation in self.volumes.values_mut().flat_map(|volume| volume.generations.values_mut()) {
+            rename((former, server), &mut generation.former, &mut generation.origins);
+        }
+        for kept in self.kept.values_mut() {
+            rename((former, server), &mut kept.homes, &mut kept.origins);
+        }
+    }
+
+    /// Returns the shards that were first listed on other servers than the recorded one since the last call, each with
+    /// the recorded server.
+    pub(crate) fn take_unseen_moves(&mut self) -> Vec<(u32, Encoding, u8, ServerId)> {
+        std::mem::take(&mut self.unseen_moves)
     }
 
     /// Sets the ratio of an encoding, as read from a `.vif`.
@@ -335,6 +355,11 @@ impl Volumes {
         disks
     }
 
+    /// Whether a connected server has several disks.
+    pub(crate) fn has_several_disks(&self, server: &ServerId) -> bool {
+        self.servers().get(server).is_some_and(|server| server.disks.len() > 1)
+    }
+
     /// Whether a volume is known or was recorded: it may exist although no server lists it.
     pub(crate) fn may_exist(&self, volume: u32) -> bool {
         self.volumes.contains_key(&volume) || self.kept.keys().any(|&(id, _)| id == volume)
@@ -411,7 +436,10 @@ impl Volumes {
             // Another encoding than the listed ones may be the current one, too: its servers may be down.
             for ((_, encoding), kept) in self.kept.extract_if(kept_of(id), |_, _| true) {
                 if volume.generations.contains_key(&encoding) || !kept.homes.is_empty() {
-                    volume.generations.entry(encoding).or_default().recall(kept);
+                    let generation = volume.generations.entry(encoding).or_default();
+                    let moved = generation.moved_since(&kept);
+                    self.unseen_moves.extend(moved.map(|(shard, from)| (id, encoding, shard, from)));
+                    generation.recall(kept);
                 }
             }
         }
@@ -517,6 +545,14 @@ impl Generation {
         }
     }
 
+    /// Returns the shards that are listed, but not on their recorded servers, with these servers.
+    fn moved_since(&self, kept: &Kept) -> impl Iterator<Item = (u8, ServerId)> {
+        let homes = kept.homes.iter();
+        let moved = homes
+            .filter(|&(shard, home)| self.homes.contains_key(shard) && !self.is_at(*shard, &home.server));
+        moved.map(|(&shard, home)| (shard, home.server.clone()))
+    }
+
     /// Uses the recorded ratio until a `.vif` is read, and recorded locations for shards that no server lists.
     fn recall(&mut self, kept: Kept) {
         self.recalled = true;
@@ -558,6 +594,18 @@ impl Generation {
 /// if the ratio is unknown.
 fn needed(ratio: Option<Ratio>) -> usize {
     ratio.map_or(1, |ratio| ratio.data().into())
+}
+
+/// Replaces the former ID of a server in the locations of unlisted shards.
+fn rename(
+    (former, server): (&ServerId, &ServerId),
+    homes: &mut BTreeMap<u8, Home>,
+    origins: &mut BTreeMap<u8, ServerId>,
+) {
+    let of_homes = homes.values_mut().map(|home| &mut home.server);
+    for id in of_homes.chain(origins.values_mut()).filter(|id| *id == former) {
+        id.clone_from(server);
+    }
 }
 
 /// Returns the keys of a volume's recorded encodings.

@@ -157,7 +157,13 @@ impl Shared {
     async fn make_ready(self: &Arc<Self>, hold: &Hold, volume: u32, server: &ServerId) -> Result<(), String> {
         let stripe = &hold.stripe;
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is not a volume"))?;
-        let serves = self.known.state().view.volumes().serves(volume, server);
+        let serves = {
+            let state = self.known.state();
+            if let Some(why) = state.folders.difference(server) {
+                return Err(why.to_owned());
+            }
+            state.view.volumes().serves(volume, server)
+        };
         if !serves {
             self.check_journal(&name, server).await?;
         }

@@ -9,10 +9,12 @@
 //! As long as a deletion is not heeded, it is recorded as late, the status names volume and server, and it is
 //! made again. Deletions are collected from the journals and indexes on all disks of all servers that have or
 //! had shards of the volume, and are preserved on another server before a file with them is replaced or
-//! removed.
+//! removed. They are collected a second time when the locations that servers had cached have expired.
 //!
 //! A deletion belongs to one encoding of the volume. A journal or index that an earlier encoding has left is not
 //! used, and no deletion is added to such a journal: it would look like a current one from then on.
+
+mod second_looks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,9 +27,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::claims::Hold;
+use super::deletions_by_disk::{AT_ONCE, delete_on_each_disk};
 use super::inspection::bring;
 use super::needles::{
-    MAX_JOURNAL_BYTES, delete, deleted_on, foreign_journal, journalled, not_heeded, record, unheeded,
+    Asked, MAX_JOURNAL_BYTES, delete, deleted_on, foreign_journal, journalled, not_heeded, record, unheeded,
 };
 use super::open::NOT_AUTOMATIC;
 use super::state::{Knowledge, Shared, State};
@@ -36,6 +39,8 @@ use crate::error::AskError;
 use crate::listing::ServerId;
 use crate::server::SmallFile;
 use crate::volumes::Volumes;
+use second_looks::SecondLooks;
+pub(super) use second_looks::now_s;
 
 /// Timeout for reading the journal of a server that does not have the shard, or the journal's age. A silent server
 /// must not hold up the shard's publication; its deletions are made later.
@@ -60,7 +65,10 @@ struct Late {
 /// Late deletions, with the error of the last attempt; an empty text before the end of the first attempt. Entries of
 /// earlier coordinators have [`NOT_TRIED`] or [`NOT_AUTOMATIC`].
 #[derive(Default)]
-pub(super) struct LateDeletions(BTreeMap<Late, String>);
+pub(super) struct LateDeletions {
+    entries: BTreeMap<Late, String>,
+    second_looks: SecondLooks,
+}
 
 /// The deletions that the servers of a volume have recorded.
 #[derive(Default)]
@@ -112,7 +120,7 @@ impl Late {
 impl LateDeletions {
     /// Returns the deletions that are not made, one sentence for each shard and server.
     pub fn lines(&self) -> Vec<String> {
-        let failed = self.0.iter().filter(|(_, why)| !why.is_empty());
+        let failed = self.entries.iter().filter(|(_, why)| !why.is_empty());
         let line = |(it, why): (&Late, &String)| {
             let volume = it.shard().map_or_else(|| it.block.clone(), |shard| shard.volume.to_string());
             let next =
@@ -132,7 +140,7 @@ impl LateDeletions {
             let homes = volumes.homes(shard.volume.id(), shard.shard);
             homes.iter().any(|home| home.server.0 == server)
         };
-        let due = self.0.iter().filter(|&(_, why)| why != NOT_AUTOMATIC);
+        let due = self.entries.iter().filter(|&(_, why)| why != NOT_AUTOMATIC);
         let found = due.filter_map(|(it, _)| it.shard().filter(|shard| is_there(shard, &it.server)));
         found.map(|shard| shard.volume.id()).collect()
     }
@@ -141,15 +149,15 @@ impl LateDeletions {
 impl State {
     /// Records that a server may not heed all deletions of a shard's volume, and why.
     fn note_late(&mut self, it: &Late, why: String) {
-        if !self.late_deletions.0.contains_key(it) {
+        if !self.late_deletions.entries.contains_key(it) {
             let value = serde_json::to_value(it).expect("plain text");
             self.keep_records([(it.key(), Some(value))]);
         }
-        self.late_deletions.0.insert(it.clone(), why);
+        self.late_deletions.entries.insert(it.clone(), why);
     }
 
     fn forget_late(&mut self, it: &Late) {
-        if self.late_deletions.0.remove(it).is_some() {
+        if self.late_deletions.entries.remove(it).is_some() {
             self.keep_records([(it.key(), None)]);
         }
     }
@@ -158,8 +166,9 @@ impl State {
     pub(super) fn forget_late_of_gone_volumes(&mut self) {
         let volumes = self.view.volumes();
         let is_gone = |it: &&Late| it.volume().is_none_or(|volume| !volumes.may_exist(volume));
-        let gone: Vec<Late> = self.late_deletions.0.keys().filter(is_gone).cloned().collect();
+        let gone: Vec<Late> = self.late_deletions.entries.keys().filter(is_gone).cloned().collect();
         gone.iter().for_each(|it| self.forget_late(it));
+        self.forget_looks_at_gone_volumes();
     }
 }
 
@@ -173,8 +182,11 @@ impl Knowledge {
         let mut state = self.state();
         let records = state.ledger.list(PREFIX)?;
         let kept = records.into_iter().filter_map(|(_, value)| serde_json::from_value(value).ok());
+        if self.attachment.may_change {
+            state.recall_second_looks()?;
+        }
         let why = if self.attachment.may_change { NOT_TRIED } else { NOT_AUTOMATIC };
-        state.late_deletions.0 = kept.map(|it| (it, why.to_owned())).collect();
+        state.late_deletions.entries = kept.map(|it| (it, why.to_owned())).collect();
         Ok(())
     }
 }
@@ -210,8 +222,10 @@ impl<'s> Deletions<'s> {
     }
 
     /// Makes all deletions that the volume's servers have recorded on a server that has mounted the shard, as
-    /// far as the server does not heed them yet. The caller must hold the cluster's lock for the volume.
+    /// far as the server does not heed them yet, and plans a second look. The caller must hold the cluster's lock for
+    /// the volume.
     pub(super) async fn settle(self, hold: &Hold, shard: &ShardName, to: &ServerId) {
+        self.shared.known.state().plan_second_look(&Late::new(shard, to), now_s());
         let recorded = self.recorded(shard, to, Extent::Everything(REPORT_LIMIT)).await;
         self.make(hold, shard, to, recorded).await;
     }
@@ -242,7 +256,7 @@ impl<'s> Deletions<'s> {
     pub(super) async fn retry(self, name: &VolumeName) {
         let late: Vec<(Late, bool)> = {
             let state = self.shared.known.state();
-            let all = state.late_deletions.0.iter().filter(|(it, _)| it.volume() == Some(name.id()));
+            let all = state.late_deletions.entries.iter().filter(|(it, _)| it.volume() == Some(name.id()));
             all.map(|(it, why)| (it.clone(), why != NOT_AUTOMATIC)).collect()
         };
         for (it, may_try) in late {
@@ -318,11 +332,11 @@ impl<'s> Deletions<'s> {
         from: &ServerId,
         keepers: &[ServerId],
     ) -> Result<(), String> {
-        let shards = self.shard_of_each_disk(name, from);
+        let asked = self.asked(name, from);
         let server = self.shared.known.connect(from).await?;
         let encoding = self.encoding(name).ok_or(UNKNOWN_ENCODING)?;
         // The intact parts of a damaged index count.
-        let deleted = deleted_on(&server, name, &shards, encoding).await?.needles;
+        let deleted = deleted_on(&server, name, &asked, encoding).await?.needles;
         if deleted.is_empty() {
             return Ok(());
         }
@@ -330,7 +344,7 @@ impl<'s> Deletions<'s> {
             |keeper: &&ServerId| *keeper != from && !self.shard_of_each_disk(name, keeper).is_empty();
         let keeper = keepers.iter().find(serves).ok_or("no other server can record its deletions")?;
         self.record_at(hold, name, deleted, keeper).await?;
-        if let Some(&shard) = shards.first() {
+        if let Some(&shard) = asked.shards.first() {
             let late = Late::new(&ShardName { volume: name.clone(), shard }, from);
             self.shared.known.state().note_late(&late, String::new());
         }
@@ -420,8 +434,7 @@ impl<'s> Deletions<'s> {
         let state = self.shared.known.state();
         let volumes = state.view.volumes();
         let mut servers = volumes.witnesses_of(name.id());
-        let has_several_disks = volumes.servers().get(to).is_some_and(|server| server.disks.len() > 1);
-        if extent == Extent::Journals || !has_several_disks {
+        if extent == Extent::Journals || !volumes.has_several_disks(to) {
             servers.remove(to);
         }
         servers
@@ -460,9 +473,9 @@ impl<'s> Deletions<'s> {
 
     /// Returns the needles of a volume that a server treats as deleted; see [`deleted_on`].
     async fn deleted_at(self, name: &VolumeName, from: &ServerId) -> Result<Reported, String> {
-        let shards = self.shard_of_each_disk(name, from);
+        let asked = self.asked(name, from);
         let encoding = self.encoding(name).ok_or(UNKNOWN_ENCODING)?;
-        let deleted = deleted_on(&self.shared.known.connect(from).await?, name, &shards, encoding).await?;
+        let deleted = deleted_on(&self.shared.known.connect(from).await?, name, &asked, encoding).await?;
         if deleted.is_damaged {
             return Err("its index is damaged".to_owned());
         }
@@ -479,6 +492,11 @@ impl<'s> Deletions<'s> {
     /// Returns the volume's current encoding.
     fn encoding(self, name: &VolumeName) -> Option<Encoding> {
         Some(self.shared.known.state().view.expected(name.id())?.encoding)
+    }
+
+    fn asked(self, name: &VolumeName, server: &ServerId) -> Asked {
+        let has_several_disks = self.shared.known.state().view.volumes().has_several_disks(server);
+        Asked { shards: self.shard_of_each_disk(name, server), has_several_disks }
     }
 
     fn shard_of_each_disk(self, name: &VolumeName, server: &ServerId) -> Vec<u8> {
@@ -515,20 +533,13 @@ impl<'s> Deletions<'s> {
         if open.is_empty() {
             return Ok(());
         }
-        // Each disk has a journal, and the server makes a deletion on the first disk that has mounted shards
-        // of the volume. So mount the shards of one disk after the other.
         let disks = self.shared.known.state().view.volumes().shards_by_disk(name.id(), to);
-        let by_disk = async {
-            for shards in disks.values() {
-                server.mount(name, shards).await.map_err(text)?;
-                for &needle in &open {
-                    server.delete_needle(name, needle).await.map_err(text)?;
-                }
-                server.unmount(name, shards).await.map_err(text)?;
-            }
-            Ok::<(), String>(())
-        };
-        self.shared.remounted(hold, name, to, &server, by_disk).await?;
+        let kept = disks.values().next_back().cloned().unwrap_or_default();
+        for part in open.chunks(AT_ONCE) {
+            let check = || self.shared.lock.check(hold);
+            let by_disk = delete_on_each_disk(&server, name, &disks, part, check);
+            self.shared.remounted_except(hold, name, to, (&server, &kept), by_disk).await?;
+        }
         match not_heeded(&server, name, &shards, &open).await.map_err(text)?.len() {
             0 => Ok(()),
             several => Err(format!("{several} deletions have no effect there")),

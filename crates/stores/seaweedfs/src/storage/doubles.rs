@@ -105,11 +105,13 @@ pub(super) fn start_without(
     start_with(paper, Attachment { abandoned, ..attachment() })
 }
 
-fn attachment() -> Attachment {
+/// Returns the description of a cluster without masters and helpers.
+pub(super) fn attachment() -> Attachment {
     Attachment {
         masters: Vec::new(),
         security: Security::plain(),
         helpers: BTreeMap::new(),
+        folders: BTreeMap::new(),
         list_every: LIST_EVERY,
         abandoned: BTreeSet::new(),
         may_change: true,

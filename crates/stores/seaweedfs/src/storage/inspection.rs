@@ -12,7 +12,7 @@ use store_api::StoreChange;
 use tokio::time::Instant;
 
 use super::claims::Hold;
-use super::deletions::{Deletions, foreign};
+use super::deletions::{Deletions, foreign, now_s};
 use super::open::NOT_AUTOMATIC;
 use super::remounts::Unmounted;
 use super::side_files::{Checksums, Copies, Problem, Verdict};
@@ -135,6 +135,7 @@ impl State {
     /// Returns the next volume to inspect. If there are volumes with late deletions, every second turn is that of one of
     /// them, because deleted needles are readable until then. But these turns take at most half of the time.
     pub(super) fn next_to_inspect(&mut self) -> Option<u32> {
+        self.begin_second_looks(now_s());
         let ids: BTreeSet<u32> = self.view.volumes().iter().map(|(id, _)| id).collect();
         let late = self.late_deletions.due(self.view.volumes());
         let inspection = &mut self.inspection;
@@ -373,9 +374,7 @@ impl Shared {
         verdict: &Verdict,
     ) -> Result<(), String> {
         if relabels(file, problem) {
-            if self.known.state().view.volumes().serves_another_encoding(name.id(), server) {
-                return Err("it serves shards of another encoding of the volume".to_owned());
-            }
+            self.check_other_shards(name, server, problem)?;
             // Beside the current `.vif`, a journal of another encoding would look like a current one.
             self.check_journal(name, server).await?;
             Deletions::of(self).check_idle_disk(name, server).await?;
@@ -397,9 +396,16 @@ impl Shared {
             self.lock.check(hold).await?;
             let bring = bring(&connection, name, &files, source.address(), disk);
             let serves = self.known.state().view.volumes().serves(name.id(), server);
-            match file {
+            match (file, problem) {
+                // The server does not have open what it creates now, so nothing is unmounted during the copy.
+                (SmallFile::Ecx, Problem::Missing) if serves && disk == 0 => {
+                    bring.await?;
+                    self.remounted(hold, name, server, &connection, async { Ok(()) }).await?;
+                }
                 // An index must not change while the server has it open.
-                SmallFile::Ecx if serves => self.remounted(hold, name, server, &connection, bring).await?,
+                (SmallFile::Ecx, _) if serves => {
+                    self.remounted(hold, name, server, &connection, bring).await?;
+                }
                 _ => bring.await?,
             }
             let (_, expected) =
@@ -410,6 +416,30 @@ impl Shared {
             }
         }
         Err("the server still has a different file".to_owned())
+    }
+
+    /// Fails if a server may have shards of another encoding next to its `.vif`. Mend can only see the mounted ones, so a
+    /// server that has no current shards must not get the current `.vif` in place of one that names another encoding.
+    fn check_other_shards(
+        &self,
+        name: &VolumeName,
+        server: &ServerId,
+        problem: &Problem,
+    ) -> Result<(), String> {
+        let state = self.known.state();
+        let volumes = state.view.volumes();
+        if volumes.serves_another_encoding(name.id(), server) {
+            return Err("it serves shards of another encoding of the volume".to_owned());
+        }
+        let has_current = !volumes.shards_by_disk(name.id(), server).is_empty();
+        if *problem == Problem::OtherEncoding && !has_current {
+            return Err(format!(
+                "its {name}.vif names another encoding of the volume, and unmounted shards of that encoding may be \
+                 next to it, which the current {name}.vif would turn into current ones; move the files of volume \
+                 {name} out of the folders of this server"
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the disk numbers to use in copy requests. The first is 0, which lets the server choose the
@@ -426,7 +456,7 @@ impl Shared {
 /// Whether a file may describe shards of another encoding. Its replacement would label these shards as
 /// current ones.
 fn relabels(file: SmallFile, problem: &Problem) -> bool {
-    file == SmallFile::Vif && *problem == Problem::Differs
+    file == SmallFile::Vif && matches!(problem, Problem::Differs | Problem::OtherEncoding)
 }
 
 /// Whether the copy is an index, perhaps a damaged one, which may mark deletions that no other server knows.
@@ -651,7 +681,28 @@ mod tests {
     #[test]
     fn the_vif_of_shards_of_another_encoding_is_not_replaced() {
         assert!(relabels(SmallFile::Vif, &Problem::Differs));
+        assert!(relabels(SmallFile::Vif, &Problem::OtherEncoding));
         let damaged = Problem::Damaged("it is no JSON".to_owned());
         assert!(!relabels(SmallFile::Vif, &damaged) && !relabels(SmallFile::Ecx, &Problem::Differs));
+    }
+
+    /// A server had shards of an earlier encoding, and has their files still, but has mounted none.
+    #[test]
+    fn a_server_with_the_vif_of_another_encoding_gets_no_shard() {
+        let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+        let shared = catalog.system();
+        shared.known.take_all(listing(["a", "b", "c"]), Instant::now(), LIST_EVERY).expect("recorded");
+        let ratio = Ratio::new(2, 1).expect("possible");
+        let files = Known { ratio, shard_bytes: 100, digests: Vec::new() };
+        shared.known.state().view.learn(5, Encoding(1), files);
+        let name = VolumeName::new("c", 5).expect("a name");
+        let refused = |server: &str, problem: &Problem| {
+            shared.check_other_shards(&name, &ServerId(server.to_owned()), problem).err()
+        };
+        let why = refused("d", &Problem::OtherEncoding).expect("its files may be of the other encoding");
+        assert!(why.contains("c_5.vif names another encoding"), "{why}");
+        assert_eq!(refused("d", &Problem::Differs), None, "it names this encoding or none");
+        // What its server returns may be left over on a disk without shards; other checks decide.
+        assert_eq!(refused("a", &Problem::OtherEncoding), None);
     }
 }

@@ -104,6 +104,18 @@ impl Marks {
         self.bad.state(&marked(stripe, encoding), index, node)
     }
 
+    /// Returns the nodes with corrupt copies of a shard.
+    pub fn corrupt_nodes(
+        &self,
+        stripe: &StripeId,
+        encoding: Encoding,
+        index: BlockIndex,
+    ) -> BTreeSet<NodeId> {
+        let name = marked(stripe, encoding);
+        let is_corrupt = |node: &NodeId| self.bad.state(&name, index, *node) == BlockState::Corrupt;
+        self.bad.nodes(&name).filter(is_corrupt).collect()
+    }
+
     /// Forgets the marks of encodings that no longer exist.
     pub fn forget(&mut self, is_gone: impl Fn(u32, Encoding) -> bool) {
         for (name, _) in self.encodings.extract_if(.., |_, &mut (volume, encoding)| is_gone(volume, encoding))

@@ -10,6 +10,7 @@
 mod asking;
 mod claims;
 mod deletions;
+mod deletions_by_disk;
 #[cfg(test)]
 mod doubles;
 mod doubts;
@@ -25,11 +26,13 @@ mod open;
 mod parity_verdicts;
 mod publishing;
 mod remounts;
+mod server_folders;
 mod server_nodes;
 mod side_files;
 mod small_files;
 mod state;
 mod turn;
+mod unlisted_shards;
 mod unwritten;
 mod view;
 mod watching;

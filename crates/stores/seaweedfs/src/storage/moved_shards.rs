@@ -103,6 +103,32 @@ impl<'c> News<'c> {
     }
 }
 
+/// Returns the copies of a shard that an earlier coordinator has recorded on `from`, and that is listed only on other
+/// servers now, if the recorded copy was corrupt. If `from` is not connected, its node is unknown, and any corrupt copy
+/// on a server without the shard may have been the recorded one.
+pub(super) fn copies_of_recorded(
+    volumes: &Volumes,
+    nodes: &ServerNodes,
+    marks: &Marks,
+    (volume, encoding, shard): Lost,
+    from: &ServerId,
+) -> Vec<Copied> {
+    let homes = || {
+        let known = volumes.get(volume)?;
+        let homes = known.generations.get(&encoding)?.homes.get(&shard)?;
+        Some((VolumeName::new(&known.collection, volume)?, homes))
+    };
+    let Some((name, homes)) = homes() else { return Vec::new() };
+    let (stripe, index) = (StripeId(name.to_string()), BlockIndex(shard.into()));
+    let holders: BTreeSet<NodeId> = homes.iter().filter_map(|home| nodes.node(&home.server)).collect();
+    let may_be_recorded = |node: NodeId| nodes.node(from).is_none_or(|recorded| recorded == node);
+    let corrupt = marks.corrupt_nodes(&stripe, encoding, index);
+    if !corrupt.difference(&holders).any(|&node| may_be_recorded(node)) {
+        return Vec::new();
+    }
+    holders.into_iter().map(|node| (stripe.clone(), encoding, index, node)).collect()
+}
+
 /// Returns the new copies of shards that had only corrupt copies before. `volumes` are those after the
 /// changes.
 pub(super) fn copies_of_corrupt(

@@ -1,9 +1,10 @@
 //! The needles (stored objects) that a server treats as deleted, and the calls that make deletions on a
 //! server.
 //!
-//! On each disk with shards of a volume, a server has a journal and an index of the volume. It returns only
-//! those of its last disk, and makes a deletion on the first disk that has mounted shards. About all disks it
-//! answers only single questions: whether a needle is deleted when it is read from a shard.
+//! On each disk that has or had shards of a volume, a server has a journal and an index of the volume. It returns
+//! only those of its last disk, and makes a deletion on the first disk that has mounted shards. So the files that a
+//! server with several disks returns may be older than those next to its shards. About all disks it answers only
+//! single questions: whether a needle is deleted when it is read from a shard.
 //!
 //! Neither file names its encoding. A file is of another encoding if the `.vif` that the server returns names
 //! another one, or if the file was modified more than a day before the time of the encoding. The server may return the
@@ -161,21 +162,30 @@ fn may_be_beside(vif: Option<&[u8]>, encoding: Encoding) -> bool {
     named.is_none_or(|named| named == encoding || !named.is_known() || !encoding.is_known())
 }
 
+/// The mounted shards through which a server is asked about deletions.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// A shard of the encoding for each disk with mounted ones.
+    pub shards: Vec<u8>,
+    /// Whether the server has several disks, so that it may return the files of a disk other than the shards'.
+    pub has_several_disks: bool,
+}
+
 /// Returns the needles that a server treats as deleted in an encoding: those in its journal, those that its index
-/// marks and, if it has mounted shards on several disks, all others that it says are deleted. `shards` has a
-/// shard of the encoding for each disk; if there is none, files of another encoding do not count.
+/// marks and, if it has several disks, all others that it says are deleted. If it has mounted no shards, files of
+/// another encoding do not count.
 ///
 /// # Errors
 /// The reason for the failure, as text.
 pub(super) async fn deleted_on(
     server: &VolumeServer,
     name: &VolumeName,
-    shards: &[u8],
+    asked: &Asked,
     encoding: Encoding,
 ) -> Result<Deleted, String> {
     let text = |error: AskError| error.to_string();
     if !is_of(server, name, encoding).await? {
-        return match shards.is_empty() {
+        return match asked.shards.is_empty() {
             true => Ok(Deleted::default()),
             false => Err(format!("its {name}.vif is of another encoding of the volume")),
         };
@@ -188,7 +198,7 @@ pub(super) async fn deleted_on(
             return Ok(deleted);
         }
         let marks_count = !predates(index.modified_ns(), encoding);
-        add_deleted(server, name, shards, (&window, marks_count), &mut deleted).await.map_err(text)?;
+        add_deleted(server, name, asked, (&window, marks_count), &mut deleted).await.map_err(text)?;
     }
 }
 
@@ -207,7 +217,7 @@ impl From<Journal> for Deleted {
 async fn add_deleted<S: Deletes>(
     server: &S,
     name: &VolumeName,
-    shards: &[u8],
+    asked: &Asked,
     (window, marks_count): (&[u8], bool),
     deleted: &mut Deleted,
 ) -> Result<(), AskError> {
@@ -223,8 +233,8 @@ async fn add_deleted<S: Deletes>(
             open.push(needle);
         }
     }
-    if shards.len() > 1 {
-        let heeded = times_heeded(server, name, shards, &open).await?;
+    if asked.has_several_disks {
+        let heeded = times_heeded(server, name, &asked.shards, &open).await?;
         let heeded = heeded.into_iter().filter(|&(_, times)| times > 0).map(|(needle, _)| needle);
         let (unclear, clear): (Vec<u64>, Vec<u64>) =
             heeded.partition(|needle| deleted.outdated.contains(needle));

@@ -1,6 +1,7 @@
 //! Opens the storage: loads the records, lists the cluster and starts the background tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use store_api::{CatalogError, SharedRecords, Storage};
 use tokio::time::Instant;
 
 use super::state::Shared;
-use super::{AttachedCatalog, inspection, watching};
+use super::{AttachedCatalog, inspection, server_folders, watching};
 use crate::address::ServerAddress;
 use crate::blocks::{EncodedVolume, Encoding};
 use crate::error::AskError;
@@ -29,6 +30,8 @@ pub struct Attachment {
     pub security: Security,
     /// Helper names, keyed by the HTTP address or `-id` of the volume server on the same machine.
     pub helpers: BTreeMap<String, String>,
+    /// The folders of each helper, with the same keys. Volume servers must have the same ones.
+    pub folders: BTreeMap<String, Vec<PathBuf>>,
     /// The longest time between two listings of the whole cluster.
     pub list_every: Duration,
     /// Encodings whose unlisted shards never return, as the operator says: the locations that an earlier coordinator
@@ -53,9 +56,19 @@ impl Attachment {
 
     /// Returns the name of the helper on a server's machine.
     pub fn helper_of(&self, id: &ServerId, server: &Server) -> Option<&str> {
-        let found = self.helpers.get(&id.0).or_else(|| self.helpers.get(&server.address.http()));
-        found.map(String::as_str)
+        of_server(&self.helpers, id, server).map(String::as_str)
     }
+
+    /// Returns the folders of the helper on a server's machine, if `mend.toml` names any.
+    pub(super) fn folders_of(&self, id: &ServerId, server: &Server) -> Option<&[PathBuf]> {
+        let found = of_server(&self.folders, id, server).map(Vec::as_slice);
+        found.filter(|folders| !folders.is_empty())
+    }
+}
+
+/// Returns the value that is keyed by the ID or the HTTP address of a server.
+fn of_server<'v, V>(values: &'v BTreeMap<String, V>, id: &ServerId, server: &Server) -> Option<&'v V> {
+    values.get(&id.0).or_else(|| values.get(&server.address.http()))
 }
 
 /// Why the coordinator cannot attach to a cluster.
@@ -92,11 +105,13 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     shared.known.take_all(listing, asked, list_every)?;
     runtime.block_on(watching::learn(shared));
     runtime.block_on(watching::confirm(shared));
+    runtime.block_on(server_folders::compare(shared));
     watching::report(shared);
     runtime.spawn(watching::watch(Arc::downgrade(shared)));
     runtime.spawn(watching::watch_silence(Arc::downgrade(shared)));
     runtime.spawn(watching::tend(Arc::downgrade(shared)));
     runtime.spawn(watching::undo(Arc::downgrade(shared)));
+    runtime.spawn(server_folders::watch(Arc::downgrade(shared)));
     runtime.spawn(inspection::inspect(Arc::downgrade(shared)));
     Ok(catalog.over(records))
 }

@@ -1,6 +1,9 @@
 //! Unmounts a server's shards of a volume for a moment: to replace the index, to make a deletion on each disk, or
 //! to make the server drop its cached locations of other shards.
 //!
+//! A server that has mounted no shards of a volume answers a client's deletion with success, and does not record it. So
+//! as little as possible happens while none are mounted.
+//!
 //! **Invariants:** the shards are mounted again however the work in between ends. Before another server unmounts
 //! shards of the volume, the master's listing shows whether these are mounted again.
 
@@ -87,7 +90,7 @@ impl Unmounted {
 }
 
 /// The calls with which a server unmounts shards for a moment.
-trait Mounts: Sync {
+pub(super) trait Mounts: Sync {
     /// See [`VolumeServer::unmount`].
     fn unmount_all(
         &self,
@@ -111,7 +114,7 @@ impl Mounts for VolumeServer {
 
 /// Unmounts shards of a server while `work` runs, and mounts them again. Returns the result of the work, and the
 /// shards that the server does not mount again, with the reasons.
-async fn unmounted_during<S: Mounts>(
+pub(super) async fn unmounted_during<S: Mounts>(
     server: &S,
     name: &VolumeName,
     shards: &[u8],
@@ -159,6 +162,21 @@ impl Shared {
         connection: &VolumeServer,
         work: impl Future<Output = Result<(), String>>,
     ) -> Result<(), RemountError> {
+        self.remounted_except(hold, name, server, (connection, &[]), work).await
+    }
+
+    /// Like [`remounted`](Self::remounted), except that these shards stay mounted.
+    ///
+    /// # Errors
+    /// As for [`remounted`](Self::remounted).
+    pub(super) async fn remounted_except(
+        &self,
+        hold: &Hold,
+        name: &VolumeName,
+        server: &ServerId,
+        (connection, kept): (&VolumeServer, &[u8]),
+        work: impl Future<Output = Result<(), String>>,
+    ) -> Result<(), RemountError> {
         let mounting = self.mounting(name.id());
         let _alone = mounting.lock().await;
         self.lock.check(hold).await?;
@@ -168,7 +186,7 @@ impl Shared {
             return Err("the volume would be unreadable meanwhile".to_owned().into());
         }
         let mounted = connection.mounted(name.id()).await.map_err(|error| error.to_string())?;
-        let shards: Vec<u8> = mounted.shards.into_keys().collect();
+        let shards: Vec<u8> = mounted.shards.into_keys().filter(|shard| !kept.contains(shard)).collect();
         self.known.state().view.begin_unmount(name.id(), server, &shards);
         let (done, failed) = unmounted_during(connection, name, &shards, work).await;
         let listed = self.known.refresh(name.id()).await;

@@ -26,9 +26,12 @@ impl ServerNodes {
         connected.keys().filter(|id| !self.nodes.contains_key(*id)).cloned().collect()
     }
 
-    /// Records the node number of a server.
-    pub fn number(&mut self, server: ServerId, node: NodeId) {
+    /// Records the node number of a server. Returns its former IDs: those that had this number until now.
+    pub fn number(&mut self, server: ServerId, node: NodeId) -> Vec<ServerId> {
+        let former = self.nodes.extract_if(.., |id, number| *number == node && *id != server);
+        let former = former.map(|(id, _)| id).collect();
         self.nodes.insert(server, node);
+        former
     }
 
     /// Forgets a node that was removed.

@@ -36,6 +36,8 @@ pub(super) enum Problem {
     Damaged(String),
     /// The copy differs from the copies of the majority.
     Differs,
+    /// The copy is a `.vif` that names another encoding. Shards of that encoding may be next to it, mounted or not.
+    OtherEncoding,
     /// An earlier encoding has left the copy.
     Outdated,
 }
@@ -114,12 +116,24 @@ impl fmt::Display for Problem {
             Self::Missing => f.write_str("it is missing, but the other servers have it"),
             Self::Damaged(why) => write!(f, "it is damaged: {why}"),
             Self::Differs => f.write_str("it differs from the copies on most other servers"),
+            Self::OtherEncoding => f.write_str("it names another encoding of the volume"),
             Self::Outdated => f.write_str("it is older than the volume's encoding"),
         }
     }
 }
 
 impl Content {
+    /// Returns the problem of a copy with this content, which is not that of the majority.
+    fn problem(&self, is_outdated: bool, expected: Expected) -> Problem {
+        match self {
+            Self::Vif(info, _) if info.encoding.is_known() && info.encoding != expected.encoding => {
+                Problem::OtherEncoding
+            }
+            _ if is_outdated => Problem::Outdated,
+            _ => Problem::Differs,
+        }
+    }
+
     fn decode(file: SmallFile, bytes: Vec<u8>) -> Result<Self, Unreadable> {
         match file {
             SmallFile::Vif => {
@@ -362,12 +376,11 @@ impl Copies {
             .iter()
             .map(|(server, why)| (server.clone(), Problem::Damaged(why.clone())))
             .collect();
-        let others = self.groups.iter().flat_map(|(_, servers)| servers);
-        let differs = |it: &ServerId| match outdated.contains(&it) {
-            true => Problem::Outdated,
-            false => Problem::Differs,
-        };
-        bad.extend(others.filter(|it| !good.contains(it)).map(|it| (it.clone(), differs(it))));
+        for (content, servers) in &self.groups {
+            let others = servers.iter().filter(|it| !good.contains(it));
+            let problem = |it: &ServerId| content.problem(outdated.contains(&it), expected);
+            bad.extend(others.map(|it| (it.clone(), problem(it))));
+        }
         if file != SmallFile::Ecsum || good.len() > self.missing.len() {
             bad.extend(self.missing.iter().map(|server| (server.clone(), Problem::Missing)));
         }

@@ -20,9 +20,10 @@ use super::inspection::Inspection;
 use super::judging::unjudged;
 use super::open::Attachment;
 use super::parity_verdicts::{self, wrong_by_parity};
+use super::server_folders::ServerFolders;
 use super::small_files::SmallFiles;
 use super::unwritten::Unwritten;
-use super::view::{ClusterView, shard_of};
+use super::view::{ClusterView, shard_number, shard_of};
 use super::withdrawals::Withdrawals;
 use crate::listing::{Listing, ServerId};
 use crate::master::MasterClient;
@@ -68,6 +69,8 @@ pub(super) struct State {
     pub doubts: Doubts,
     /// Records that the catalog has refused.
     pub unwritten: Unwritten,
+    /// Servers whose folders differ from those of their helpers.
+    pub folders: ServerFolders,
     /// The problems that were last reported, one line each.
     said: Vec<String>,
     /// The volumes that were last reported as having an unknown state.
@@ -111,6 +114,11 @@ impl State {
             self.unlisted = why.is_some();
             self.tell(vec![StoreChange::Unlisted(why)]);
         }
+    }
+
+    /// Whether masters list the cluster at present, as far as that is known.
+    pub fn is_in_sight(&self) -> bool {
+        self.blind.is_none() && !self.unlisted
     }
 
     /// Determines which volumes have an unknown state. Returns the report if the list has changed. It belongs in the
@@ -163,6 +171,7 @@ impl State {
         // Even if a record cannot be stored, all other changes are reported: the next listing does not repeat
         // them.
         let numbered = self.number_servers(attachment, &mut volumes, &mut told);
+        self.view.follow_unseen_moves();
         self.forget_marks();
         self.keep_inferred_marks();
         self.keep_homes(volumes.iter().copied());
@@ -265,12 +274,26 @@ impl State {
 
     /// Returns those states that say something about their copies; see [`ClusterView::is_credible`].
     fn credible(&self, states: &[CopyState]) -> Vec<CopyState> {
+        let mut credible: Vec<CopyState> =
+            states.iter().filter(|state| !self.may_be_hidden(state)).cloned().collect();
         let none = parity_verdicts::Copies::new();
-        if states.iter().all(|state| self.view.is_credible(state, &none)) {
-            return states.to_vec();
+        if !credible.iter().all(|state| self.view.is_credible(state, &none)) {
+            let wrong = self.wrong_by_parity().unwrap_or_default();
+            credible.retain(|state| self.view.is_credible(state, &wrong));
         }
-        let wrong = self.wrong_by_parity().unwrap_or_default();
-        states.iter().filter(|state| self.view.is_credible(state, &wrong)).cloned().collect()
+        credible
+    }
+
+    /// Whether a copy that counts as missing may be in a folder that its helper does not know: the master lists the shard
+    /// on a server with other folders than its helper.
+    fn may_be_hidden(&self, (stripe, index, node, state): &CopyState) -> bool {
+        let server = self.view.nodes().server(*node);
+        let Some(server) = server.filter(|server| self.folders.difference(server).is_some()) else {
+            return false;
+        };
+        let homes = self.view.volume_of(stripe).map(|id| self.view.volumes().homes(id, shard_number(*index)));
+        *state == BlockState::Missing
+            && homes.is_some_and(|homes| homes.iter().any(|home| home.server == *server))
     }
 
     /// Records the states that were found for copies, each with the encoding to which the copy belongs.
@@ -310,6 +333,7 @@ impl Knowledge {
             late_deletions: LateDeletions::default(),
             doubts: Doubts::default(),
             unwritten: Unwritten::default(),
+            folders: ServerFolders::default(),
             blind: None,
             unlisted: false,
             said: Vec::new(),
@@ -388,7 +412,8 @@ impl Knowledge {
     }
 
     /// Records the states that were found for copies, and reports the changed stripes. Returns the copies whose bad
-    /// states, found now or earlier, are not recorded because the checksums are doubted.
+    /// states, found now or earlier, are not recorded, because the checksums are doubted or the helper does not know
+    /// all folders of its server.
     ///
     /// # Errors
     /// [`StoreError`] if the states cannot be recorded; nothing has changed then.

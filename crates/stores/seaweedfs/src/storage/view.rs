@@ -4,7 +4,6 @@
 //! Pure: this module calls no server and stores nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 use attached::{CopyId, CopyState};
 use codes::{BlockIndex, CodeSpec, RsFamily};
@@ -13,16 +12,13 @@ use store_api::{BlockRecord, BlockState, OtherData, Replica, StoreChange, Stripe
 
 use super::encoding_files::{Doubted, EncodingFiles, Known};
 use super::marks::{self, Marks};
-use super::moved_shards::{BriefUnmounts, copies_of_corrupt};
+use super::moved_shards::{BriefUnmounts, copies_of_corrupt, copies_of_recorded};
 use super::parity_verdicts;
 use super::server_nodes::ServerNodes;
+use super::unlisted_shards::UnlistedShards;
 use crate::blocks::{Encoding, Ratio, ShardName, VolumeName};
 use crate::listing::{Listing, ServerId};
 use crate::volumes::{Change, Generation, Home, Kept, Standing, Volumes};
-
-/// A shard that is not listed counts as missing if its last server is connected to the master but has not answered
-/// Mend for this long.
-const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The model that maps volumes to stripes; see the module's documentation.
 #[derive(Default)]
@@ -38,8 +34,8 @@ pub(super) struct ClusterView {
     unmounts: BriefUnmounts,
     /// Lost shards whose last server has confirmed the loss.
     confirmed: BTreeSet<Lost>,
-    /// Shards that are not listed and whose last server is connected but does not answer.
-    unanswered: Unanswered,
+    /// Lost shards whose last server is connected and has not confirmed the loss.
+    pub unlisted: UnlistedShards,
     told: BTreeMap<u32, Told>,
     /// Stripes that were encoded again since an earlier coordinator; reported to the first listener.
     encoded_again: BTreeSet<StripeId>,
@@ -48,14 +44,6 @@ pub(super) struct ClusterView {
 
 /// A shard that no server lists: its volume, encoding and number.
 pub(super) type Lost = (u32, Encoding, u8);
-
-/// Questions about lost shards that servers do not answer; see [`ClusterView::note_unanswered`].
-#[derive(Default)]
-struct Unanswered {
-    since: BTreeMap<Lost, Instant>,
-    /// The shards that count as missing, because their servers have not answered for too long.
-    overdue: BTreeSet<Lost>,
-}
 
 /// A stripe as last reported, or as an earlier coordinator knew it.
 struct Told {
@@ -166,8 +154,7 @@ impl ClusterView {
         let unlisted: BTreeSet<Lost> =
             self.volumes.unlisted().map(|(volume, encoding, shard, _)| (volume, encoding, shard)).collect();
         self.confirmed.retain(|shard| unlisted.contains(shard));
-        self.unanswered.overdue.retain(|shard| unlisted.contains(shard));
-        self.unanswered.since.retain(|shard, _| unlisted.contains(shard));
+        self.unlisted.forget_found(&unlisted);
         self.forget_replaced();
     }
 
@@ -185,9 +172,24 @@ impl ClusterView {
         self.nodes.unnumbered(self.volumes.servers())
     }
 
-    /// See [`ServerNodes::number`].
+    /// Records the node number of a server. A server that was restarted with another `-id` keeps its node, and is asked
+    /// for the shards that were listed under its former ID.
     pub fn number(&mut self, server: ServerId, node: NodeId) {
-        self.nodes.number(server, node);
+        for former in self.nodes.number(server.clone(), node) {
+            self.volumes.rename_server(&former, &server);
+        }
+    }
+
+    /// Marks the copies that SeaweedFS has made of corrupt shards while no coordinator ran. The servers of the listing
+    /// must have been numbered.
+    pub fn follow_unseen_moves(&mut self) {
+        for (volume, encoding, shard, from) in self.volumes.take_unseen_moves() {
+            let lost = (volume, encoding, shard);
+            let copies = copies_of_recorded(&self.volumes, &self.nodes, &self.marks, lost, &from);
+            for (stripe, encoding, index, node) in copies {
+                self.marks.infer_corrupt(&stripe, encoding, index, node);
+            }
+        }
     }
 
     /// See [`ServerNodes::forget`].
@@ -448,7 +450,8 @@ impl ClusterView {
     ///
     /// If no server is listed for a shard, the result is the shard's last server. The shard is reported as
     /// missing only after that server has confirmed the loss, because the master lists a returning server a
-    /// moment before that server's shards; or if that server is connected but has not answered for a while.
+    /// moment before that server's shards; or if that server is connected but has not answered for a while, or says for
+    /// minutes that it has the shard although no master lists it.
     fn holders(
         &self,
         name: &VolumeName,
@@ -459,7 +462,7 @@ impl ClusterView {
     ) -> Vec<Replica> {
         let Some(homes) = generation.homes.get(&shard) else {
             let lost = (name.id(), encoding, shard);
-            let is_gone = self.confirmed.contains(&lost) || self.unanswered.overdue.contains(&lost);
+            let is_gone = self.confirmed.contains(&lost) || self.unlisted.is_missing(&lost);
             let state = if is_gone { BlockState::Missing } else { BlockState::Healthy };
             let holder = |home: &Home| Some(Replica { node: self.nodes.node(&home.server)?, state });
             return generation.former.get(&shard).and_then(holder).into_iter().collect();
@@ -539,21 +542,6 @@ impl ClusterView {
         let open =
             connected.filter(|&(id, encoding, shard, _)| !self.confirmed.contains(&(id, encoding, shard)));
         open.map(|(id, encoding, shard, home)| (id, encoding, shard, home.server.clone())).collect()
-    }
-
-    /// Records for which unlisted shards the last server is connected but has not answered at this time, out of all
-    /// that were asked about. After [`SILENCE_LIMIT`], such a shard counts as missing: nobody says that it is there.
-    /// Returns the volumes of shards that begin or cease to count as missing.
-    pub fn note_unanswered(&mut self, silent: &BTreeSet<Lost>, now: Instant) -> BTreeSet<u32> {
-        let Unanswered { since, overdue } = &mut self.unanswered;
-        since.retain(|lost, _| silent.contains(lost));
-        for lost in silent {
-            since.entry(*lost).or_insert(now);
-        }
-        let due = since.iter().filter(|&(_, &since)| now.saturating_duration_since(since) >= SILENCE_LIMIT);
-        let due: BTreeSet<Lost> = due.map(|(lost, _)| *lost).collect();
-        let before = std::mem::replace(overdue, due);
-        before.symmetric_difference(overdue).map(|&(volume, ..)| volume).collect()
     }
 
     /// Records that the last servers of these shards no longer have them. Drops encodings without any shard

@@ -210,7 +210,10 @@ pub(super) async fn confirm(shared: &Arc<Shared>) {
 fn note_answers(state: &mut State, open: BTreeSet<Lost>, answers: Answers, now: std::time::Instant) {
     let is_silent = |lost: &Lost| !answers.gone.contains(lost) && !answers.mounted.contains(lost);
     let silent = open.into_iter().filter(is_silent).collect();
-    let mut volumes = state.view.note_unanswered(&silent, now);
+    let mut volumes = state.view.unlisted.note_silent(&silent, now);
+    // While no master lists anything, that it does not list a shard says nothing.
+    let mounted = if state.is_in_sight() { answers.mounted } else { BTreeSet::new() };
+    volumes.extend(state.view.unlisted.note_mounted(&mounted, now));
     volumes.extend(answers.gone.iter().map(|&(volume, ..)| volume));
     if volumes.is_empty() {
         return;
@@ -262,6 +265,8 @@ pub(super) fn report(shared: &Shared) {
     news.extend(state.withdrawals.lines());
     news.extend(state.late_deletions.lines());
     news.extend(state.inspection.lines());
+    news.extend(state.view.unlisted.lines(state.view.volumes()));
+    news.extend(state.folders.lines(state.view.volumes().servers()));
     news.extend(state.view.doubts());
     for (id, server) in state.view.volumes().servers() {
         let shards = state.view.volumes().shards_at(id);
@@ -314,6 +319,22 @@ mod tests {
         let (healthy, missing) = (BlockState::Healthy, BlockState::Missing);
         assert_eq!(states_after(0), [missing, healthy, healthy]);
         assert_eq!(states_after(60), [missing, healthy, missing]);
+        assert_eq!(states_after(299), [missing, healthy, missing]);
+        let lines = || {
+            let state = known.state();
+            state.view.unlisted.lines(state.view.volumes())
+        };
+        assert_eq!(lines(), [""; 0]);
+        assert_eq!(states_after(300), [missing; 3], "clients do not find it");
+        let lines = lines();
+        assert!(
+            lines.len() == 1 && lines[0].contains("server b says that it has mounted c_5.ec01"),
+            "{lines:?}"
+        );
+        known.state().blind = Some("no master answers".to_owned());
+        assert_eq!(states_after(301), [missing, healthy, missing], "the next master lists it");
+        known.state().blind = None;
+        assert_eq!(states_after(600), [missing, healthy, missing], "the wait begins again");
     }
 
     #[test]

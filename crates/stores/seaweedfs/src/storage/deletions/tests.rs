@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::blocks::Ratio;
+use crate::storage::AttachedCatalog;
 use crate::storage::doubles::{LIST_EVERY, Paper, listing, start, start_passive};
 use crate::storage::encoding_files::Known;
 
@@ -37,7 +38,7 @@ fn late_deletions_are_named_until_they_are_made_also_after_a_restart() {
     let catalog = start(&paper);
     catalog.system().known.recall_late_deletions().expect("readable");
     let mut state = catalog.system().known.state();
-    let late_ones = |state: &State| state.late_deletions.0.keys().cloned().collect::<Vec<_>>();
+    let late_ones = |state: &State| state.late_deletions.entries.keys().cloned().collect::<Vec<_>>();
     assert_eq!(late_ones(&state), std::slice::from_ref(&late));
     let lines = state.late_deletions.lines();
     assert!(lines.len() == 1 && lines[0].contains(NOT_TRIED), "{lines:?}");
@@ -107,5 +108,46 @@ fn deletions_are_not_forgotten_while_the_encoding_is_unknown() {
     let late = Late::new(&ShardName { volume: volume(), shard: 0 }, &ServerId("a".to_owned()));
     shared.known.state().note_late(&late, "it is in maintenance".to_owned());
     catalog.runtime().block_on(Deletions::of(shared).retry(&volume()));
-    assert!(shared.known.state().late_deletions.0.contains_key(&late), "no `.vif` was read");
+    assert!(shared.known.state().late_deletions.entries.contains_key(&late), "no `.vif` was read");
+}
+
+/// Until the places that servers have cached expire, they may record deletions on servers other than the shard's.
+#[test]
+fn deletions_are_collected_again_once_cached_places_have_expired() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let late = Late::new(&ShardName { volume: volume(), shard: 0 }, &ServerId("a".to_owned()));
+    let begun = |catalog: &AttachedCatalog, seconds: u64| {
+        let mut state = catalog.system().known.state();
+        state.begin_second_looks(seconds);
+        state.late_deletions.entries.keys().cloned().collect::<Vec<_>>()
+    };
+    start(&paper).system().known.state().plan_second_look(&late, 1000);
+    let passive = start_passive(&paper);
+    passive.system().known.recall_late_deletions().expect("readable");
+    assert_eq!(begun(&passive, u64::MAX), [], "a dry run leaves recorded work alone");
+    let catalog = start(&paper);
+    catalog.system().known.recall_late_deletions().expect("readable");
+    assert_eq!(begun(&catalog, 1000 + 37 * 60), []);
+    assert_eq!(begun(&catalog, 1000 + 40 * 60), [late.clone()]);
+    assert_eq!(catalog.system().known.state().late_deletions.lines(), [""; 0], "nothing is known to be late");
+    assert_eq!(paper.lock().expect("not poisoned").kept.keys().cloned().collect::<Vec<_>>(), [late.key()]);
+}
+
+#[test]
+fn a_shard_that_was_put_into_service_at_its_former_place_gets_a_second_look() {
+    let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+    let (shared, server) = (catalog.system(), ServerId("a".to_owned()));
+    shared.known.take_all(listing(["a"]), Instant::now(), LIST_EVERY).expect("recorded");
+    let ratio = Ratio::new(2, 1).expect("possible");
+    let files = Known { ratio, shard_bytes: 100, digests: Vec::new() };
+    shared.known.state().view.learn(5, Encoding(1), files);
+    let shard = ShardName { volume: volume(), shard: 0 };
+    catalog.runtime().block_on(async {
+        let hold = shared.lock.claimed(&StripeId("c_5".to_owned())).await;
+        Deletions::of(shared).settle(&hold, &shard, &server).await; // It asks no server, as there is no other.
+    });
+    let mut state = shared.known.state();
+    assert!(state.late_deletions.entries.is_empty());
+    state.begin_second_looks(u64::MAX);
+    assert!(state.late_deletions.entries.contains_key(&Late::new(&shard, &server)));
 }

@@ -79,17 +79,29 @@ async fn a_disk_that_heeds_no_deletion_is_found() {
     assert_eq!(times, [(5, 0), (6, 1), (7, 2)]);
 }
 
-/// The journal that the server returns is the one of its last disk.
+/// Returns these shards of a server with several disks, or with one.
+fn asked(shards: &[u8], has_several_disks: bool) -> Asked {
+    Asked { shards: shards.to_vec(), has_several_disks }
+}
+
+/// The journal that the server returns is the one of its last disk, also if all of its mounted shards are on the
+/// first one: the journal outlives the shards that were moved away.
 #[tokio::test]
 async fn deletions_on_the_first_of_several_disks_are_found() {
     let server = Server::new(1..5, 2);
     server.with(|disks| disks.deleted[0].extend([3]));
     let window = index(&[(1, false), (2, true), (3, false), (4, false)]);
-    let mut deleted = Deleted { needles: [1].into(), ..Deleted::default() };
-    add_deleted(&server, &volume(), &[0], (&window, true), &mut deleted).await.expect("answered");
-    assert_eq!(deleted.needles, [1, 2].into(), "with one disk, the journal has all");
-    add_deleted(&server, &volume(), &[0, 1], (&window, true), &mut deleted).await.expect("answered");
-    assert_eq!(deleted, Deleted { needles: [1, 2, 3].into(), ..Deleted::default() });
+    let returned = || Deleted { needles: [1].into(), ..Deleted::default() };
+    for (asked, found) in [
+        (asked(&[0], false), vec![1, 2]),
+        (asked(&[0], true), vec![1, 2, 3]),
+        (asked(&[0, 1], true), vec![1, 2, 3]),
+        (asked(&[], true), vec![1, 2]),
+    ] {
+        let mut deleted = returned();
+        add_deleted(&server, &volume(), &asked, (&window, true), &mut deleted).await.expect("answered");
+        assert_eq!(deleted.needles, found.into_iter().collect(), "{asked:?}");
+    }
 }
 
 const DAY_NS: i64 = 24 * 60 * 60 * 1_000_000_000;
@@ -117,7 +129,9 @@ async fn a_journal_of_an_earlier_encoding_deletes_nothing() {
     server.with(|disks| disks.deleted[0].extend([5]));
     let mut deleted = Deleted::from(Journal::of(&bytes, ENCODING.0 - 2 * DAY_NS, ENCODING));
     let window = index(&[(1, false), (3, false), (4, true), (5, false)]);
-    add_deleted(&server, &volume(), &[0, 1], (&window, true), &mut deleted).await.expect("answered");
+    add_deleted(&server, &volume(), &asked(&[0, 1], true), (&window, true), &mut deleted)
+        .await
+        .expect("answered");
     assert_eq!((deleted.needles, deleted.unclear), ([4, 5].into(), 1), "the index marks 4");
 }
 
@@ -126,7 +140,9 @@ async fn marks_in_an_index_of_an_earlier_encoding_are_ignored() {
     let server = Server::new(1..5, 1);
     let mut deleted = Deleted::default();
     let window = index(&[(1, false), (2, true)]);
-    add_deleted(&server, &volume(), &[0], (&window, false), &mut deleted).await.expect("answered");
+    add_deleted(&server, &volume(), &asked(&[0], false), (&window, false), &mut deleted)
+        .await
+        .expect("answered");
     assert_eq!(deleted, Deleted::default());
 }
 
@@ -148,7 +164,9 @@ async fn marks_in_damaged_parts_of_an_index_are_ignored() {
     let server = Server::new(1..5, 1);
     let mut deleted = Deleted::default();
     let damaged = index(&[(1, false), (9, true), (3, false)]);
-    add_deleted(&server, &volume(), &[0], (&damaged, true), &mut deleted).await.expect("answered");
+    add_deleted(&server, &volume(), &asked(&[0], false), (&damaged, true), &mut deleted)
+        .await
+        .expect("answered");
     assert_eq!(deleted, Deleted { is_damaged: true, ..Deleted::default() });
 }
 

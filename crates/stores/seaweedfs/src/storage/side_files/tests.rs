@@ -88,6 +88,25 @@ fn indexes_may_differ_in_deletions_only() {
     assert_eq!(found.bad.values().collect::<Vec<_>>(), [&Problem::Differs, &Problem::Differs]);
 }
 
+#[test]
+fn a_description_of_another_encoding_is_named_as_such() {
+    let other = [vif(7), b" ".to_vec()].concat();
+    let same_encoding = String::from_utf8(vif(7)).expect("text").replace("\"version\": 3", "\"version\": 2");
+    let found = verdict(
+        SmallFile::Vif,
+        &[
+            ("a", Some(vif(7))),
+            ("b", Some(other)),
+            ("c", Some(vif(7))),
+            ("d", Some(vif(6))),
+            ("e", Some(same_encoding.into_bytes())),
+        ],
+    );
+    assert_eq!(names(&found.good), ["a", "b", "c"], "spaces mean nothing");
+    assert_eq!(problem(&found, "d"), Some(&Problem::OtherEncoding));
+    assert_eq!(problem(&found, "e"), Some(&Problem::Differs));
+}
+
 /// The `weed` of most packages has offsets of 5 bytes, so its entries have 17 bytes.
 #[test]
 fn deletions_are_ignored_in_indexes_of_large_volumes_too() {

@@ -1,9 +1,11 @@
+use std::path::PathBuf;
+
 use repair::Digest;
 use store_api::{Catalog as _, RecordWrite};
 
 use super::*;
 use crate::blocks::{Encoding, Ratio};
-use crate::storage::doubles::{LIST_EVERY, Paper, listing, start};
+use crate::storage::doubles::{LIST_EVERY, Paper, attachment, listing, start};
 use crate::storage::encoding_files::Known;
 
 /// The catalog's disk is full when a new server connects with a shard that another server has lost.
@@ -78,6 +80,32 @@ fn shards_that_doubtful_checksums_contradict_are_not_recorded_as_corrupt() {
     known.state().ledger.write(Term(1), verdict).expect("recorded");
     assert_eq!(find_corrupt(2), [0u16; 0]);
     assert_eq!((states()[2], recorded()), ((BlockState::Corrupt, false), 1));
+}
+
+/// The server got another folder, and a shard is there. The helper does not know the folder.
+#[test]
+fn a_helper_that_does_not_know_all_folders_cannot_say_that_a_shard_is_missing() {
+    let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+    let known = Arc::clone(&catalog.system().known);
+    known.take_all(listing(["a", "b"]), Instant::now(), LIST_EVERY).expect("recorded");
+    let ratio = Ratio::new(2, 1).expect("possible");
+    known.state().view.learn(5, Encoding(1), Known { ratio, shard_bytes: 100, digests: Vec::new() });
+    let folders = ["/d0", "/d1"].map(PathBuf::from);
+    let attachment = Attachment { folders: [("a".to_owned(), folders[..1].to_vec())].into(), ..attachment() };
+    {
+        let (server, mut state) = (ServerId("a".to_owned()), known.state());
+        let connected = listing(["a"]).servers;
+        state.folders.note((&server, &connected[&server]), &attachment, Some(&folders[..]), Instant::now());
+    }
+    let find = |shard: u16, state: BlockState| {
+        let found = (StripeId("c_5".to_owned()), BlockIndex(shard), NodeId(shard.into()), state);
+        let overruled = known.note_states(Term(1), &[found]).expect("recorded");
+        let stripe = known.state().view.stripe(5).expect("it is known");
+        (overruled.len(), stripe.blocks[usize::from(shard)].state)
+    };
+    assert_eq!(find(0, BlockState::Missing), (1, BlockState::Healthy), "it may be in /d1");
+    assert_eq!(find(0, BlockState::Corrupt), (0, BlockState::Corrupt));
+    assert_eq!(find(1, BlockState::Missing), (0, BlockState::Missing), "the helper of `b` knows all folders");
 }
 
 /// Until its helpers have read all shards again, a coordinator that starts would use the checksums in repairs.

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::address::ListedAddress;
 use crate::listing::{Disk, Holding, Server};
@@ -105,7 +107,7 @@ fn a_shard_that_nobody_vouches_for_is_missing_after_a_while() {
     let lost = (5, Encoding(1), 2);
     let note = |view: &mut ClusterView, silent: &[Lost], seconds: u64| {
         let now = start + Duration::from_secs(seconds);
-        view.note_unanswered(&silent.iter().copied().collect(), now).into_iter().collect::<Vec<_>>()
+        view.unlisted.note_silent(&silent.iter().copied().collect(), now).into_iter().collect::<Vec<_>>()
     };
     assert_eq!(note(&mut view, &[lost], 0), [0; 0]);
     assert_eq!(note(&mut view, &[lost], 59), [0; 0]);
@@ -152,6 +154,21 @@ fn an_outdated_encoding_is_not_taken_for_the_current_one_after_a_restart() {
     assert_eq!(view.unconfirmed().len(), 3);
     view.confirm([0, 1, 2].map(|shard| (5, Encoding(2), shard)));
     assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy");
+}
+
+/// A volume server was restarted with `-id`, and has lost a shard.
+#[test]
+fn a_server_that_gets_another_id_keeps_its_node_and_is_asked_for_its_shards() {
+    let mut view = view("a b c", "a.0 b.1 c.2");
+    view.list(listing("a b", "a.0 b.1"));
+    view.list(listing("a b x", "a.0 b.1"));
+    let server = ServerId("x".into());
+    view.number(server.clone(), NodeId(2));
+    assert_eq!(view.nodes().server(NodeId(2)), Some(&server));
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Healthy", "its shards may be listed a moment later");
+    assert_eq!(view.unconfirmed(), [(5, Encoding(1), 2, server)]);
+    view.confirm([(5, Encoding(1), 2)]);
+    assert_eq!(told(&view), "0:Healthy 1:Healthy 2:Missing");
 }
 
 #[test]
@@ -211,6 +228,35 @@ fn a_corrupt_shard_that_moves_stays_corrupt() {
     assert_eq!(view.inferred_marks(), [record(0)]);
     view.set_state(&StripeId("c_5".into()), BlockIndex(1), NodeId(0), BlockState::Healthy);
     assert_eq!(view.inferred_marks(), [], "it was rebuilt before the mark could be recorded");
+}
+
+/// `ec.balance` or `volumeServer.evacuate` ran while the coordinator was down, after which the former server may be gone.
+#[test]
+fn a_corrupt_shard_that_moved_during_downtime_stays_corrupt() {
+    let home = |server: &str| Home { server: ServerId(server.to_owned()), disk: 0, bytes: 100 };
+    let begun = |servers: &[(&str, u32)], recorded: &str, shards: &str| {
+        let mut view = ClusterView::default();
+        let homes = [(0, home("a")), (1, home(recorded)), (2, home("c"))].into();
+        view.recall(5, Encoding(1), Kept { collection: "c".to_owned(), homes, ..Kept::default() });
+        let mark = (StripeId("c_5@1".into()), BlockIndex(1), NodeId(1), BlockState::Corrupt);
+        view.recall_mark(mark);
+        let connected: Vec<&str> = servers.iter().map(|&(name, _)| name).collect();
+        view.list(listing(&connected.join(" "), shards));
+        servers.iter().for_each(|&(name, node)| view.number(ServerId(name.to_owned()), NodeId(node)));
+        view.follow_unseen_moves();
+        view.learn(5, Encoding(1), known());
+        (told(&view), view.inferred_marks().len())
+    };
+    let (all, without_b) = ([("a", 0), ("b", 1), ("c", 2)], [("a", 0), ("c", 2)]);
+    let moved = ("0:Healthy 2:Corrupt 2:Healthy".to_owned(), 1);
+    assert_eq!(begun(&all, "b", "a.0 c.1 c.2"), moved);
+    assert_eq!(begun(&without_b, "b", "a.0 c.1 c.2"), moved);
+    let stayed = ("0:Healthy 1:Corrupt 2:Healthy".to_owned(), 0);
+    assert_eq!(begun(&all, "b", "a.0 b.1 c.2"), stayed);
+    let rebuilt = ("0:Healthy 2:Healthy 2:Healthy".to_owned(), 0);
+    assert_eq!(begun(&all, "c", "a.0 c.1 c.2"), rebuilt, "the corrupt copy on `b` was not removed yet");
+    let moved_again = ("0:Healthy 0:Healthy 2:Healthy".to_owned(), 0);
+    assert_eq!(begun(&all, "c", "a.0 a.1 c.2"), moved_again, "the copy on `c` was good");
 }
 
 /// The corrupt shard is unmounted only once the rebuilt one is served.
