@@ -100,11 +100,11 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
     let mut told = false;
     let (activity, shared) = (Activity::default(), SharedBlocks::default());
-    let mut metrics = Metrics::bind(config).await?;
+    let metrics = Metrics::bind(config).await?;
     let mut servers = JoinSet::new(); // Dropping it stops them.
     // All daemons and the metrics share one identity, which each daemon keeps fresh.
     let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
-    if let Some(metrics) = metrics.take() {
+    if let Some(metrics) = metrics {
         let (activity, shared, identity) = (activity.clone(), shared.clone(), identity.clone());
         servers.spawn(metrics.serve(activity, shared, identity, descriptors::raise()));
     }

@@ -364,13 +364,14 @@ impl Volumes {
     ///
     /// While an operation on a used disk hangs, the folders stay locked and could not be opened again.
     pub(super) fn has_returned(&self) -> bool {
-        let is_displaced = self.volumes.iter().filter(|volume| volume.watch.is_displaced()).count() > 0;
+        // All are examined, also to note those that are not mounted.
+        let displaced: Vec<bool> = self.volumes.iter().map(|volume| volume.watch.is_displaced()).collect();
         let unlisted: Vec<_> = self.volumes.iter().filter(|volume| volume.watch.is_unlisted()).collect();
         for (volume, listed) in unlisted.iter().zip(listings(&unlisted)) {
             volume.watch.note_list(listed.is_ok());
         }
         let hangs = self.volumes.iter().any(|volume| volume.watch.check().is_err());
-        !hangs && (is_displaced || self.left_out.iter().any(|watch| watch.check().is_ok()))
+        !hangs && (displaced.contains(&true) || self.left_out.iter().any(|watch| watch.check().is_ok()))
     }
 }
 

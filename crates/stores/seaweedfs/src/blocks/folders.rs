@@ -128,7 +128,8 @@ impl Folders {
     ///
     /// While an operation on a used disk hangs, the folders stay locked and could not be opened again.
     pub(super) fn has_returned(&self) -> bool {
-        let is_displaced = self.used().filter(|folder| self.watches[*folder].is_displaced()).count() > 0;
+        // All are examined, also to note those that are not mounted.
+        let displaced: Vec<bool> = self.used().map(|folder| self.watches[folder].is_displaced()).collect();
         let unlisted: Vec<_> = self.used().filter(|folder| self.watches[*folder].is_unlisted()).collect();
         for (folder, listed) in unlisted.iter().zip(self.listings(&unlisted)) {
             self.watches[*folder].note_list(listed.is_ok());
@@ -137,7 +138,7 @@ impl Folders {
             return false;
         }
         let left_out = self.left_out.iter().map(|folder| opening(&self.watches[folder])).collect();
-        is_displaced || look_at_all(left_out).iter().any(Result::is_ok)
+        displaced.contains(&true) || look_at_all(left_out).iter().any(Result::is_ok)
     }
 
     /// Returns the folders of shards that were opened.
