@@ -2,7 +2,7 @@
 //! serves; scripts wait for this line.
 
 use std::io::Write;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use cluster::{Cluster, Identity, Name, OwnRepair, Role};
@@ -27,6 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The time in which the port is closed before it is opened again.
 const CLOSING_TIME: Duration = Duration::from_secs(1);
+/// How soon a helper looks again at folders that it could not open again.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// How long a coordinator that stops waits until its catalog is closed.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
@@ -98,26 +100,31 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
     let config = cluster.config().helper(name).ok_or_else(|| no_such_helper(cluster, name))?;
     let mut told = false;
     let (activity, shared) = (Activity::default(), SharedBlocks::default());
-    let mut metrics = Metrics::bind(config).await?;
+    let metrics = Metrics::bind(config).await?;
     let mut servers = JoinSet::new(); // Dropping it stops them.
+    // All daemons and the metrics share one identity, which each daemon keeps fresh.
+    let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
+    if let Some(metrics) = metrics {
+        let (activity, shared, identity) = (activity.clone(), shared.clone(), identity.clone());
+        servers.spawn(metrics.serve(activity, shared, identity, descriptors::raise()));
+    }
+    let mut former = Former::default();
     loop {
-        let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
-        if let Some(metrics) = metrics.take() {
-            let (activity, shared, identity) = (activity.clone(), shared.clone(), identity.clone());
-            servers.spawn(metrics.serve(activity, shared, identity, descriptors::raise()));
-        }
         let (of_cluster, helper) = (cluster.clone(), config.clone());
         let opening = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
-        let blocks = match saying_so(opening).await.expect("opening a folder does not panic") {
-            Ok(blocks) => blocks,
-            Err(error) if told => {
+        let opened = saying_so(opening).await.expect("opening a folder does not panic");
+        let (blocks, look_after) = match opened.map_err(|error| former.unless_in_use(error)) {
+            Ok(blocks) => (blocks, LOOK_EVERY),
+            Err(Ok(blocks)) => (blocks, LOOK_AGAIN_AFTER),
+            Err(Err(error)) if told => {
                 tracing::error!(%error, "cannot open the folder of blocks; trying again");
                 tokio::time::sleep(LOOK_EVERY).await;
                 continue;
             }
-            Err(error) => return Err(error.into()),
+            Err(Err(error)) => return Err(error.into()),
         };
-        let mut options = DaemonOptions::new(cluster, config, identity, blocks.clone());
+        former = Former(Some(Arc::downgrade(&blocks)));
+        let mut options = DaemonOptions::new(cluster, config, identity.clone(), blocks.clone());
         options.descriptors = descriptors::raise();
         options.activity = activity.clone();
         *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(blocks.clone());
@@ -130,7 +137,7 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
         };
         tokio::select! {
             result = daemon.run(ready) => return result.map_err(daemon_failure),
-            () = displaced(blocks) => {
+            () = displaced(blocks, look_after) => {
                 tracing::warn!("the folders of blocks have changed; opening them again");
                 // The folders stay locked until nothing uses them.
                 *shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -150,9 +157,27 @@ async fn saying_so<T>(mut opening: JoinHandle<T>) -> Result<T, JoinError> {
     }
 }
 
+/// The blocks that the helper served before it opened their folders again.
+#[derive(Default)]
+struct Former(Option<Weak<dyn Blocks>>);
+
+impl Former {
+    /// Returns the former blocks if they are still in use: an operation on one of their disks has not ended, so their
+    /// folders stay locked and could not be opened again. Otherwise returns the error.
+    fn unless_in_use<E: std::fmt::Display>(&self, error: E) -> Result<Arc<dyn Blocks>, E> {
+        let Some(blocks) = self.0.as_ref().and_then(Weak::upgrade) else { return Err(error) };
+        tracing::error!(
+            %error,
+            "cannot open the folders of blocks again while a disk does not answer; serving those that were open before"
+        );
+        Ok(blocks)
+    }
+}
+
 /// Waits until another folder of blocks is at the path of the opened one, for example because its disk was
-/// mounted after the helper had started.
-async fn displaced(blocks: Arc<dyn Blocks>) {
+/// mounted after the helper had started. Looks for the first time after this time.
+async fn displaced(blocks: Arc<dyn Blocks>, look_after: Duration) {
+    tokio::time::sleep(look_after.saturating_sub(LOOK_EVERY)).await;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let blocks = Arc::clone(&blocks);
@@ -221,9 +246,25 @@ fn say(line: &str) {
 mod tests {
     use std::future::{pending, ready};
 
+    use dir::DirBlocks;
     use rustix::process::{Signal, getpid, kill_process};
 
     use super::*;
+
+    #[test]
+    fn former_blocks_are_served_while_an_operation_keeps_their_folders_locked() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || DirBlocks::open(folder.path());
+        assert!(Former::default().unless_in_use("missing").is_err(), "the helper has just started");
+        let blocks: Arc<dyn Blocks> = Arc::new(open().unwrap());
+        let (former, verifying) = (Former(Some(Arc::downgrade(&blocks))), blocks.clone());
+        drop(blocks);
+        let blocks = former.unless_in_use(open().unwrap_err()).expect("they are in use");
+        blocks.list().unwrap();
+        drop((blocks, verifying));
+        assert!(former.unless_in_use("gone").is_err());
+        open().unwrap();
+    }
 
     #[tokio::test]
     async fn a_catalog_that_cannot_be_closed_does_not_keep_the_coordinator() {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::activity::Activity;
 use crate::background_pacing::BackgroundPacing;
-use crate::engine::{Engine, blocking};
+use crate::engine::{Engine, apart};
 use crate::local::Local;
 use crate::outbox::outbox;
 use crate::queries::Queries;
@@ -277,10 +277,10 @@ impl Daemon {
     /// Returns the messages that register the helper and list its blocks; long lists need several messages.
     /// Also returns the folders that do not answer. Their blocks are not listed.
     async fn hello(&self) -> Result<(Vec<FromNode>, Vec<String>), DaemonError> {
-        let blocks = self.options.blocks.clone();
-        let listing = blocking(move || {
+        let (blocks, write_checks) = (self.options.blocks.clone(), self.write_checks.clone());
+        let listing = apart(move || {
             let BlockList { held, silent } = blocks.list_answering()?;
-            Ok::<_, BlockError>((control::parts(held), silent, blocks.free_bytes()?))
+            Ok::<_, BlockError>((control::parts(held), silent, write_checks.free_bytes(&*blocks)?))
         });
         tokio::pin!(listing);
         let (held, silent, free_bytes) = loop {

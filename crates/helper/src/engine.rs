@@ -218,13 +218,31 @@ static ASIDE: Semaphore = Semaphore::const_new(512);
 /// Runs `work` on a low-priority thread.
 pub(crate) async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let room = ASIDE.acquire().await.expect("the semaphore is never closed");
+    let work = move || {
+        let _room = room; // Held until the work ends, even if the caller stops waiting.
+        work()
+    };
+    on_thread("aside", yield_processors, work).await
+}
+
+/// Runs `work` on a thread of its own. It begins at once, also if disks that hang occupy all threads for work that
+/// may block.
+pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    on_thread("apart", || {}, work).await
+}
+
+/// Runs `begin` and then `work` on a new thread; only `work` on a pooled thread if no thread can be started.
+async fn on_thread<T: Send + 'static>(
+    name: &str,
+    begin: fn(),
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     let work = Arc::new(Mutex::new(Some(work)));
     let (sender, done) = oneshot::channel();
-    let thread = thread::Builder::new().name("aside".to_owned()).spawn({
+    let thread = thread::Builder::new().name(name.to_owned()).spawn({
         let work = work.clone();
         move || {
-            let _room = room; // Held until the work ends, even if the caller stops waiting.
-            yield_processors();
+            begin();
             let work = work.lock().expect("never poisoned").take().expect("the work is taken once");
             let _ = sender.send(catch_unwind(AssertUnwindSafe(work)));
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use block_files::is_of_medium;
 use repair::{BlockId, BlockProblem, Report, SinkProblem};
 use store_api::{BlockError, ProcessError};
 
@@ -31,15 +32,13 @@ pub(crate) fn block_problem(error: &BlockError) -> BlockProblem {
     }
 }
 
-/// The errors of a failing medium, or of the connection to it.
-pub(crate) const MEDIUM: [i32; 5] = [libc::EIO, libc::ENODATA, libc::EUCLEAN, libc::ETIMEDOUT, libc::ENOLINK];
-
 /// Whether an I/O error may be transient, such as a lack of memory or descriptors, and so proves nothing
 /// about the file.
 fn is_of_the_machine(error: &io::Error) -> bool {
     let passing =
         [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN, libc::EINTR, libc::ESTALE];
-    error.raw_os_error().is_some_and(|code| passing.contains(&code) || MEDIUM.contains(&code))
+    error.raw_os_error().is_some_and(|code| passing.contains(&code))
+        || is_of_medium(error)
         || matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted)
 }
 

@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use block_files::is_of_medium;
 use repair::wire::control::{self, BlockHeat, Description, FromNode, HeldBlock, StoreProblem, ToNode};
 use repair::{BlockId, BlockProblem, Class, Digest, Meter};
 use store_api::{BlockError, BlockList, Blocks};
 use tokio::sync::Semaphore;
 
 use self::descriptions::Descriptions;
-use crate::engine::{Engine, aside};
-use crate::error_reports::{MEDIUM, block_problem, is_of_the_helper};
+use crate::engine::{Engine, apart, aside};
+use crate::error_reports::{block_problem, is_of_the_helper};
 use crate::gate::{DiskGate, Interest};
 use crate::outbox::Reports;
 use crate::port_rates::PortRates;
@@ -172,8 +173,9 @@ impl Queries {
             Writable::No(problem) => Some(problem),
             Writable::Hangs => return answering.store(false, Ordering::Relaxed),
         };
-        tokio::task::spawn_blocking(move || {
-            match blocks.free_bytes() {
+        let write_checks = self.write_checks.clone();
+        tokio::spawn(apart(move || {
+            match write_checks.free_bytes(&*blocks) {
                 Ok(free_bytes) => {
                     // A new coordinator asks again.
                     let _ = reports.send(FromNode::Pong { free_bytes, tasks, write_problem });
@@ -183,7 +185,7 @@ impl Queries {
                 }
             }
             answering.store(false, Ordering::Relaxed);
-        });
+        }));
     }
 
     fn remove(&self, block: BlockId) {
@@ -288,13 +290,14 @@ async fn unless_stuck<T>(
 }
 
 /// Verifies a block and returns its digest, if its store has digests. Retries after errors that may be
-/// transient, including read errors of the medium.
+/// transient, including read errors of the medium. Before such errors condemn the block, it is read once more after a
+/// check of the disk: they prove nothing about the block if the whole disk failed for a moment.
 async fn verified(
     blocks: &Arc<dyn Blocks>,
     (block, recorded): (&BlockId, Option<Digest>),
     gate: &DiskGate,
 ) -> Result<Option<Digest>, BlockProblem> {
-    let mut attempt = 1;
+    let (mut attempt, mut is_checked) = (1, false);
     loop {
         let (store, name, gate) = (blocks.clone(), block.clone(), gate.clone());
         let error = match aside(move || store.verify_recorded(&name, recorded, &gate)).await {
@@ -304,13 +307,16 @@ async fn verified(
         match block_problem(&error) {
             BlockProblem::Unavailable(_) if attempt < ATTEMPTS && may_be_transient(&error) => attempt += 1,
             // The last attempt failed as well, so the read error is not transient.
+            BlockProblem::Unavailable(detail) if is_medium(&error) && is_checked => {
+                return Err(BlockProblem::Unreadable(detail));
+            }
             BlockProblem::Unavailable(detail) if is_medium(&error) => {
                 let store = blocks.clone();
-                return Err(match aside(move || store.check_writable()).await {
-                    // The whole disk fails, which proves nothing about the block.
-                    Err(whole) if !is_full(&whole) => BlockProblem::Unavailable(detail),
-                    _ => BlockProblem::Unreadable(detail),
-                });
+                let checked = aside(move || store.check_writable()).await;
+                if checked.is_err_and(|whole| !is_full(&whole)) {
+                    return Err(BlockProblem::Unavailable(detail));
+                }
+                is_checked = true;
             }
             problem => return Err(problem),
         }
@@ -412,7 +418,7 @@ fn is_unavailable(error: &BlockError) -> bool {
 
 /// Whether the medium itself failed, rather than the machine around it.
 fn is_medium(error: &BlockError) -> bool {
-    matches!(error, BlockError::Io { source, .. } if source.raw_os_error().is_some_and(|code| MEDIUM.contains(&code)))
+    matches!(error, BlockError::Io { source, .. } if is_of_medium(source))
 }
 
 fn store_problem(error: &BlockError) -> StoreProblem {

@@ -4,11 +4,13 @@
 //! Anyone can dial the data port, so unauthenticated connections get a fixed share of the process's file
 //! descriptors. A new connection is always accepted. If its address already holds half of the limit, it
 //! evicts the oldest connection from the same address. Otherwise, if the limit is reached, it evicts the
-//! oldest connection from the address with the most connections. So a flood from one address evicts only its
-//! own connections.
+//! oldest connection from the address with the most connections; of several such addresses, from the one with the
+//! oldest connection. So a flood from one address evicts only its own connections. A /64 of IPv6 counts as one
+//! address, because a single machine usually has all of it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use repair::EdgeKey;
 use tokio::sync::oneshot;
@@ -29,11 +31,13 @@ pub(crate) struct Unauthenticated {
     limit: usize,
     next: u64,
     known: BTreeMap<ConnectionId, Connection>,
+    /// The connections of each address, by its [network].
     by_address: BTreeMap<IpAddr, BTreeSet<ConnectionId>>,
 }
 
 #[derive(Debug)]
 struct Connection {
+    /// The [network] of the peer.
     address: IpAddr,
     /// The key that the connection presented before a task expected it.
     key: Option<EdgeKey>,
@@ -43,6 +47,14 @@ struct Connection {
 /// Returns the maximum number of unauthenticated connections for a process with this many file descriptors.
 pub(crate) fn limit(descriptors: u64) -> usize {
     (descriptors / SHARE).clamp(FEWEST, MOST) as usize
+}
+
+/// Returns the address under which connections are counted: the /64 of an IPv6 address, an IPv4 address itself.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
 }
 
 impl Unauthenticated {
@@ -56,6 +68,7 @@ impl Unauthenticated {
         &mut self,
         address: IpAddr,
     ) -> (ConnectionId, oneshot::Receiver<()>, Option<(ConnectionId, EdgeKey)>) {
+        let address = network(address);
         let evicted = self.in_the_way(address).and_then(|oldest| {
             let connection = self.leave(oldest)?;
             let _ = connection.evict.send(()); // The connection may have just ended.
@@ -78,7 +91,11 @@ impl Unauthenticated {
         if self.known.len() < self.limit {
             return None;
         }
-        self.by_address.values().max_by_key(|ids| ids.len())?.first().copied()
+        self.by_address
+            .values()
+            .max_by_key(|ids| (ids.len(), Reverse(ids.first().copied())))?
+            .first()
+            .copied()
     }
 
     /// Records that a connection waits for its task under this key.
@@ -139,6 +156,30 @@ mod tests {
         };
         assert_eq!(gone(&mut greedy) + gone(&mut others), 4);
         assert!(unauthenticated.by_address.values().all(|ids| ids.len() == 1));
+    }
+
+    /// Otherwise the highest addresses would always pay.
+    #[test]
+    fn of_many_addresses_the_one_with_the_oldest_connection_pays() {
+        let mut unauthenticated = Unauthenticated::new(8);
+        let mut flood: Vec<_> = (1..9).map(|last| unauthenticated.admit(address(last))).collect();
+        let (_, mut member, _) = unauthenticated.admit(address(200));
+        flood.extend((11..17).map(|last| unauthenticated.admit(address(last))));
+        assert!(member.try_recv().is_err(), "it is one of the newest");
+        let evicted = flood.iter_mut().map(|(_, hears, _)| hears.try_recv().is_ok());
+        assert_eq!(evicted.take_while(|&is_evicted| is_evicted).count(), 7);
+    }
+
+    #[test]
+    fn an_ipv6_network_counts_as_one_address() {
+        let mut unauthenticated = Unauthenticated::new(8);
+        let (_, mut member, _) = unauthenticated.admit("2001:db8:0:1::7".parse().unwrap());
+        for host in 0..100_u16 {
+            unauthenticated.admit(Ipv6Addr::new(0x2001, 0xdb8, 0, 2, host, host, host, host).into());
+        }
+        assert!(member.try_recv().is_err(), "it is in another network");
+        assert_eq!(unauthenticated.known.len(), 5);
+        assert_eq!(network("::ffff:10.0.0.1".parse().unwrap()), address(1));
     }
 
     #[test]

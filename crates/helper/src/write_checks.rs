@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use store_api::{BlockError, Blocks};
 use tokio::time::sleep;
 
+use crate::engine::apart;
+
 /// The interval between checks.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 /// A check that takes longer is reported as a problem. A busy disk may take several seconds to sync a file.
@@ -43,6 +45,8 @@ struct State {
     ended: Option<Instant>,
     /// The problem that the last check found.
     problem: Option<String>,
+    /// Whether the last check found the disk full, or a quota used up.
+    is_full: bool,
     /// Whether the log says that the running check is overdue.
     is_logged: bool,
 }
@@ -53,12 +57,19 @@ impl WriteChecks {
         let mut state = self.state();
         if state.begin_if_due(now) {
             let (checks, blocks) = (self.clone(), Arc::clone(blocks));
-            tokio::task::spawn_blocking(move || {
-                let found = blocks.check_writable().err().filter(|error| !is_full(error));
-                checks.state().end(found.map(|error| error.to_string()), Instant::now());
-            });
+            tokio::spawn(apart(move || {
+                let found = blocks.check_writable();
+                checks.state().end(found, Instant::now());
+            }));
         }
         state.writable(now)
+    }
+
+    /// Returns the free space for blocks, in bytes. It is 0 while the last check found the disk full: a quota may be
+    /// used up, so that the store refuses blocks although the file system has free space.
+    pub(crate) fn free_bytes(&self, blocks: &dyn Blocks) -> Result<u64, BlockError> {
+        let free_bytes = blocks.free_bytes()?;
+        Ok(if self.state().is_full { 0 } else { free_bytes })
     }
 
     /// Whether the disk hangs.
@@ -99,7 +110,10 @@ impl State {
         is_due
     }
 
-    fn end(&mut self, problem: Option<String>, now: Instant) {
+    fn end(&mut self, found: Result<(), BlockError>, now: Instant) {
+        let found = found.err();
+        self.is_full = found.as_ref().is_some_and(is_full);
+        let problem = found.filter(|error| !is_full(error)).map(|error| error.to_string());
         if let Some(problem) = problem.as_ref().filter(|_| self.problem.is_none()) {
             tracing::error!(%problem, "cannot store blocks");
         }
@@ -125,19 +139,39 @@ pub(crate) fn silence(silent: &[String]) -> Option<String> {
     (!silent.is_empty()).then(|| format!("no answer from the disk of {}", silent.join(", ")))
 }
 
-/// Whether the disk is full. This is no problem of the disk; the coordinator knows the free space.
+/// Whether the disk is full. This is no problem of the disk; the helper then reports that it has no free space.
 pub(crate) fn is_full(error: &BlockError) -> bool {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
     match error {
         BlockError::NoSpace { .. } => true,
-        BlockError::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded),
+        BlockError::Io { source, .. } => block_files::is_full(source),
         _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+
+    fn failed(kind: io::ErrorKind) -> Result<(), BlockError> {
+        Err(BlockError::Io { path: "/d1/.probe".to_owned(), source: kind.into() })
+    }
+
+    #[test]
+    fn a_disk_is_full_until_a_check_can_write() {
+        let (now, mut state) = (Instant::now(), State::default());
+        for (found, is_full) in [
+            (failed(io::ErrorKind::QuotaExceeded), true),
+            (failed(io::ErrorKind::StorageFull), true),
+            (failed(io::ErrorKind::ReadOnlyFilesystem), false),
+            (Ok(()), false),
+        ] {
+            let is_problem = found.is_err() && !is_full;
+            state.end(found, now);
+            assert_eq!((state.is_full, state.problem.is_some()), (is_full, is_problem));
+        }
+    }
 
     #[test]
     fn a_slow_check_is_overdue_before_the_disk_counts_as_hanging() {
@@ -148,10 +182,10 @@ mod tests {
         assert_eq!(state.writable(at(9)), Writable::Yes);
         assert!(matches!(state.writable(at(12)), Writable::No(problem) if problem.contains("for 12 s")));
         assert_eq!(state.writable(at(30)), Writable::Hangs);
-        state.end(None, at(31));
+        state.end(Ok(()), at(31));
         assert_eq!(state.writable(at(31)), Writable::Yes);
         assert!(!state.begin_if_due(at(35)) && state.begin_if_due(at(36)));
-        state.end(Some("read-only".to_owned()), at(36));
-        assert_eq!(state.writable(at(37)), Writable::No("read-only".to_owned()));
+        state.end(failed(io::ErrorKind::ReadOnlyFilesystem), at(36));
+        assert!(matches!(state.writable(at(37)), Writable::No(problem) if problem.contains("/d1/.probe")));
     }
 }

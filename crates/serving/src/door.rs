@@ -5,15 +5,17 @@
 //! certificate has proved to be the cluster's. A burst of strangers therefore fills only the strangers'
 //! slots. When these are full, a newcomer displaces a handshake; otherwise idle strangers would occupy their
 //! slots for the whole timeout. The displaced handshake belongs to the IP address with the most handshakes in
-//! progress. Among the handshakes of this address, the oldest whose peer has sent nothing is displaced; if
-//! every peer has sent something, the oldest. This rarely hits a member, because members send data at once
-//! and finish within milliseconds.
+//! progress; a /64 of IPv6 counts as one address, because a single machine usually has all of it. Among the
+//! handshakes of this address, the oldest whose peer has sent nothing is displaced; if every peer has sent
+//! something, the oldest. Several addresses with equally many handshakes are compared in the same way. This rarely
+//! hits a member, because members send data at once and finish within milliseconds.
 //!
 //! When the members' slots are full, a newcomer displaces the oldest connection of the member with the most
 //! connections. One member, a faulty plug-in for instance, therefore cannot shut the others out.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -58,7 +60,7 @@ pub struct Door {
 
 #[derive(Default)]
 struct State {
-    /// Handshakes in progress, by the peer's address.
+    /// Handshakes in progress, by the peer's [network].
     shaking: Slots<IpAddr>,
     /// Members' connections, by the role in the certificate.
     members: Slots<Option<Role>>,
@@ -269,9 +271,11 @@ impl<Peer: Ord + Clone> Slots<Peer> {
         }
     }
 
-    /// Displaces a connection of the peer with the most connections.
+    /// Displaces a connection of the peer with the most connections; of several such peers, that with the connection
+    /// that is displaced first.
     pub(crate) fn give_up_one(&mut self) {
-        let most = self.by_peer.iter().max_by_key(|(_, here)| here.len()).map(|(peer, _)| peer.clone());
+        let rank = |here: &BTreeMap<Standing, _>| (here.len(), Reverse(here.keys().next().copied()));
+        let most = self.by_peer.iter().max_by_key(|(_, here)| rank(here)).map(|(peer, _)| peer.clone());
         let Some(peer) = most else { return };
         let here = self.by_peer.get_mut(&peer).expect("the peer was just found");
         if let Some(((_, number), given_up)) = here.pop_first() {
@@ -281,9 +285,18 @@ impl<Peer: Ord + Clone> Slots<Peer> {
     }
 }
 
+/// Returns the address under which handshakes are counted: the /64 of an IPv6 address, an IPv4 address itself.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
+
 /// A handshake in progress.
 struct Shaking<'a> {
     door: &'a Door,
+    /// The peer's [network].
     address: IpAddr,
     number: u64,
     given_up: Arc<Notify>,
@@ -291,7 +304,7 @@ struct Shaking<'a> {
 
 impl<'a> Shaking<'a> {
     fn begin(door: &'a Door, address: IpAddr) -> Self {
-        let mut state = door.state();
+        let (address, mut state) = (network(address), door.state());
         if state.shaking.count() >= door.strangers {
             state.shaking.give_up_one();
         }
@@ -328,6 +341,31 @@ mod tests {
         assert_eq!(Arc::strong_count(&given_up), 1, "nothing of it is kept");
         shaking.end(&busy, oldest); // The displaced task does this when it is notified.
         assert_eq!(shaking.count(), 2);
+    }
+
+    /// Otherwise the highest addresses would always pay.
+    #[test]
+    fn of_many_addresses_the_one_with_the_oldest_silent_handshake_pays() {
+        let mut shaking = Slots::default();
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let speaking = shaking.begin(address(1)).0;
+        shaking.speaks(&address(1), speaking);
+        for last in [2, 3, 200] {
+            shaking.begin(address(last));
+        }
+        for displaced in [2, 3, 200, 1] {
+            shaking.give_up_one();
+            assert!(!shaking.by_peer.contains_key(&address(displaced)));
+        }
+    }
+
+    #[test]
+    fn an_ipv6_network_counts_as_one_address() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8:0:1::7"), of("2001:db8:0:1:ffff::8"));
+        assert_ne!(of("2001:db8:0:1::7"), of("2001:db8:0:2::7"));
+        assert_eq!(of("::ffff:10.0.0.1"), IpAddr::from([10, 0, 0, 1]));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
     }
 
     #[tokio::test]

@@ -184,6 +184,33 @@ fn a_helper_counts_its_bytes_by_purpose() {
     assert!(bytes("written", "put") > 0.0, "the counters go on");
 }
 
+/// The helper opens its folder again when another disk is mounted there.
+#[test]
+fn the_metrics_of_a_helper_follow_its_certificate_after_its_folder_was_exchanged() {
+    let (mut cluster, _, ports) = measured(6);
+    let port = ports.first() + 1;
+    set_metrics(&cluster, "h1", &format!("127.0.0.1:{port}"));
+    cluster.run_all(6);
+    let expires = || {
+        let text = get(port, "/metrics").map(|(_, text)| text).unwrap_or_default();
+        value(&text, "mend_node_certificate_expires_timestamp_seconds")
+    };
+    let first = expires();
+    assert!(first.is_some());
+    let blocks = cluster.folder().join("helpers/h1/blocks");
+    fs::rename(&blocks, cluster.path("aside")).unwrap();
+    fs::create_dir(&blocks).unwrap();
+    fs::write(blocks.join(".lock"), "").unwrap();
+    cluster.eventually("it opens the other folder", |cluster| {
+        cluster.log("h1").contains("the folders of blocks have changed")
+    });
+    cluster.mend(&["issue", "helper", "h1", "--valid-for", "900d"]).ok();
+    cluster.eventually("the new certificate is in the metrics", |_| {
+        let now = expires();
+        now.is_some() && now != first
+    });
+}
+
 /// On an address that other machines can reach, only a monitor or a client may read a helper's metrics.
 #[test]
 fn the_metrics_of_a_helper_on_other_addresses_need_a_certificate() {

@@ -27,6 +27,8 @@ struct Faulty {
     silent: Vec<String>,
     /// Whether blocks can be stored.
     is_writable: bool,
+    /// The error if they cannot; by default that of a read-only file system.
+    write_error: Option<i32>,
     /// Whether writes to the disk stall.
     stalls: Mutex<bool>,
     resumed: Condvar,
@@ -98,7 +100,7 @@ impl Blocks for Faulty {
     fn check_writable(&self) -> Result<(), BlockError> {
         let (stalls, limit) = (self.stalls.lock().unwrap(), Duration::from_secs(20));
         drop(self.resumed.wait_timeout_while(stalls, limit, |stalls| *stalls).unwrap());
-        if self.is_writable { Ok(()) } else { Err(failed(libc::EROFS)) }
+        if self.is_writable { Ok(()) } else { Err(failed(self.write_error.unwrap_or(libc::EROFS))) }
     }
 }
 
@@ -285,11 +287,11 @@ async fn a_list_that_fails_is_reported() {
     assert!(matches!(next(&mut outgoing).await, Some(FromNode::ListFailed { ask: 7, .. })));
 }
 
-/// Verifies a block whose reads fail with an error of the medium.
-async fn verified_on(is_writable: bool) -> Result<Option<Digest>, BlockProblem> {
+/// Verifies a block whose first reads fail with these errors.
+async fn verified_on(is_writable: bool, errors: &[i32]) -> Result<Option<Digest>, BlockProblem> {
     let blocks = Arc::new(Faulty { is_writable, ..Faulty::default() });
     let block = BlockId("b".to_owned());
-    blocks.errors.lock().unwrap().insert(block.clone(), vec![libc::ENODATA, libc::EIO, libc::EIO]);
+    blocks.errors.lock().unwrap().insert(block.clone(), errors.to_vec());
     let (queries, mut outgoing) = queries(blocks).await;
     queries.handle(ToNode::Verify { ask: 1, block, digest: None });
     match next(&mut outgoing).await.unwrap() {
@@ -300,8 +302,35 @@ async fn verified_on(is_writable: bool) -> Result<Option<Digest>, BlockProblem> 
 
 #[tokio::test]
 async fn a_block_is_unreadable_only_if_its_disk_works_otherwise() {
-    assert!(matches!(verified_on(true).await, Err(BlockProblem::Unreadable(_))));
-    assert!(matches!(verified_on(false).await, Err(BlockProblem::Unavailable(_))));
+    let errors = [libc::ENODATA, libc::EIO, libc::EIO, libc::EIO];
+    assert!(matches!(verified_on(true, &errors).await, Err(BlockProblem::Unreadable(_))));
+    assert!(matches!(verified_on(false, &errors).await, Err(BlockProblem::Unavailable(_))));
+}
+
+/// The disk may work again when it is checked.
+#[tokio::test]
+async fn a_short_failure_of_a_disk_condemns_no_block() {
+    assert_eq!(verified_on(true, &[libc::EIO; 3]).await, Ok(None));
+}
+
+/// A quota may be used up while the file system has free space.
+#[tokio::test]
+async fn a_store_that_refuses_blocks_as_full_has_no_free_space() {
+    let full = Faulty { write_error: Some(libc::EDQUOT), ..Faulty::default() };
+    for (blocks, expected) in [(full, 0), (Faulty { is_writable: true, ..Faulty::default() }, 7)] {
+        let blocks = Arc::new(blocks);
+        let (queries, mut outgoing) = queries(blocks.clone()).await;
+        let store: Arc<dyn Blocks> = blocks;
+        queries.write_checks.check_before_registering(&store).await;
+        queries.handle(ToNode::Ping);
+        let answer = loop {
+            let message = next(&mut outgoing).await.expect("a ping is answered");
+            if let FromNode::Pong { free_bytes, write_problem, .. } = message {
+                break (free_bytes, write_problem);
+            }
+        };
+        assert_eq!(answer, (expected, None));
+    }
 }
 
 #[tokio::test]

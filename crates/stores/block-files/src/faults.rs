@@ -17,9 +17,7 @@ pub fn block_fault<'a>(block: &'a BlockId, path: &'a Path) -> impl Fn(io::Error)
     move |source| {
         let path = path.display().to_string();
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                BlockError::NoSpace { block: block.clone(), path }
-            }
+            _ if is_full(&source) => BlockError::NoSpace { block: block.clone(), path },
             io::ErrorKind::UnexpectedEof => BlockError::Corrupt {
                 block: block.clone(),
                 path,
@@ -40,6 +38,32 @@ pub fn is_shortage(error: &BlockError) -> bool {
     let BlockError::Io { source, .. } = error else { return false };
     let code = source.raw_os_error().map(Errno::from_raw_os_error);
     code.is_some_and(|code| [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::INTR].contains(&code))
+}
+
+/// Whether an I/O error is that of a failing medium, or of the connection to it.
+pub fn is_of_medium(error: &io::Error) -> bool {
+    let medium = [Errno::IO, Errno::NODATA, Errno::UCLEAN, Errno::TIMEDOUT, Errno::NOLINK];
+    error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(|code| medium.contains(&code))
+}
+
+/// Whether an I/O error means that the disk, or the user's share of it, is full.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether an error is the fault of one disk, so that it says nothing about the others: the disk hangs, fails, is
+/// read-only or is not mounted.
+pub fn is_of_disk(error: &BlockError) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, ReadOnlyFilesystem};
+    let source = match error {
+        BlockError::Hangs { .. } | BlockError::Unmounted { .. } => return true,
+        BlockError::Io { source, .. } => source,
+        _ => return false,
+    };
+    let code = source.raw_os_error().map(Errno::from_raw_os_error);
+    is_of_medium(source)
+        || code.is_some_and(|code| [Errno::NXIO, Errno::NODEV, Errno::STALE, Errno::NOTCONN].contains(&code))
+        || matches!(source.kind(), NotFound | NotADirectory | ReadOnlyFilesystem)
 }
 
 /// Whether an error proves that there is no such file or folder: a part of its path does not exist, is no

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use rustix::fs::StatVfsMountFlags;
 use store_api::BlockError;
 
 use crate::fault;
+use crate::faults::is_full;
 
 /// The prefix of the names of Mend's own files in the folders of another system.
 pub const OWN_PREFIX: &str = ".mend-";
@@ -22,13 +24,35 @@ pub const OWN_LOCK: &str = ".mend-lock";
 const ATTEMPTS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// A folder and its path. If the folder's disk is unmounted, another folder may be at the path.
+#[derive(Clone, Debug)]
+pub struct FolderPlace {
+    folder: PathBuf,
+    /// The device and inode of the folder.
+    id: (u64, u64),
+}
+
+impl FolderPlace {
+    /// Checks that the folder is still at its path.
+    ///
+    /// # Errors
+    /// [`BlockError::Unmounted`], also if the path cannot be examined.
+    pub fn check(&self) -> Result<(), BlockError> {
+        let why = match id_of(&self.folder) {
+            Ok(id) if id == self.id => return Ok(()),
+            Ok(_) => "another folder is at this path now".to_owned(),
+            Err(BlockError::Io { source, .. }) => source.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Err(BlockError::Unmounted { path: self.folder.display().to_string(), why })
+    }
+}
+
 /// An exclusive lock on a folder. The system releases the lock when this value is dropped or the process
 /// ends.
 #[derive(Debug)]
 pub struct FolderLock {
-    folder: PathBuf,
-    /// The device and inode of the folder.
-    id: (u64, u64),
+    place: FolderPlace,
     _file: File,
 }
 
@@ -40,10 +64,11 @@ impl FolderLock {
     /// executes its program, so it may hold the lock a little longer than the owner.
     ///
     /// # Errors
-    /// [`BlockError::Io`]; the error text is `taken` if another process holds the lock.
+    /// [`BlockError::Io`]; the error text is `taken` if the lock is held, followed by the number of the process that
+    /// has it.
     pub fn take(folder: &Path, name: &str, taken: &'static str) -> Result<Self, BlockError> {
         let path = folder.join(name);
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let opened = opened.or_else(|error| match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem => File::open(&path).map_err(|_| error),
             _ => Err(error),
@@ -58,10 +83,14 @@ impl FolderLock {
             attempt = file.try_lock();
         }
         match attempt {
-            Ok(()) => Ok(Self { folder: folder.to_owned(), id: id_of(folder)?, _file: file }),
+            Ok(()) => {
+                let _ = note_holder(&file); // Only the texts of errors lack it, on a full disk for instance.
+                Ok(Self { place: FolderPlace { folder: folder.to_owned(), id: id_of(folder)? }, _file: file })
+            }
             Err(TryLockError::Error(error)) => Err(fault(&path)(error)),
             Err(TryLockError::WouldBlock) => {
-                Err(fault(folder)(io::Error::new(io::ErrorKind::ResourceBusy, taken)))
+                let text = taken_by(holder(&file), taken);
+                Err(fault(folder)(io::Error::new(io::ErrorKind::ResourceBusy, text)))
             }
         }
     }
@@ -74,13 +103,39 @@ impl FolderLock {
     /// # Errors
     /// [`BlockError::Unmounted`], also if the path cannot be examined.
     pub fn check(&self) -> Result<(), BlockError> {
-        let why = match id_of(&self.folder) {
-            Ok(id) if id == self.id => return Ok(()),
-            Ok(_) => "another folder is at this path now".to_owned(),
-            Err(BlockError::Io { source, .. }) => source.to_string(),
-            Err(error) => error.to_string(),
-        };
-        Err(BlockError::Unmounted { path: self.folder.display().to_string(), why })
+        self.place.check()
+    }
+
+    /// Returns the locked folder and its path, without the lock.
+    pub fn place(&self) -> FolderPlace {
+        self.place.clone()
+    }
+}
+
+/// The length of the number of the process in a lock file, in bytes.
+const HOLDER_BYTES: usize = 10;
+
+/// Writes the number of this process into its lock file.
+fn note_holder(file: &File) -> io::Result<()> {
+    let number = format!("{:>HOLDER_BYTES$}", process::id());
+    file.write_all_at(number.as_bytes(), 0)
+}
+
+/// Returns the process that holds a lock, if its lock file contains the number.
+fn holder(file: &File) -> Option<u32> {
+    let mut number = [0; HOLDER_BYTES];
+    file.read_exact_at(&mut number, 0).ok()?;
+    str::from_utf8(&number).ok()?.trim_start().parse().ok()
+}
+
+/// Returns the text of the error for a lock that this process or another one holds.
+fn taken_by(holder: Option<u32>, taken: &str) -> String {
+    match holder {
+        Some(number) if number == process::id() => {
+            format!("{taken} (it is this process itself: an operation on one of its disks has not ended yet)")
+        }
+        Some(number) => format!("{taken} (process {number} has it)"),
+        None => taken.to_owned(),
     }
 }
 
@@ -178,6 +233,23 @@ pub fn sync_folder(folder: &Path) -> Result<(), BlockError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(fault(folder))
 }
 
+/// Checks that a folder's disk can be written, by writing to the lock file [`OWN_LOCK`] in it.
+///
+/// # Errors
+/// [`BlockError::Io`]; a full disk is no error.
+pub fn check_writable(folder: &Path) -> Result<(), BlockError> {
+    let path = folder.join(OWN_LOCK);
+    let write = || {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        note_holder(&file)?;
+        file.sync_data()
+    };
+    match write() {
+        Err(error) if !is_full(&error) => Err(fault(&path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Returns the free space of a folder's file system, in bytes; 0 if no file can be created there, because the
 /// file system is read-only or has no inodes left.
 ///
@@ -239,9 +311,32 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lock = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap();
         let error = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap_err();
-        assert!(error.to_string().contains("stop the other one"), "{error}");
+        assert!(error.to_string().contains("has not ended yet"), "this process holds it: {error}");
         drop(lock);
         FolderLock::take(folder.path(), ".lock", "nobody").unwrap();
+    }
+
+    #[test]
+    fn a_held_lock_names_the_process_that_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = FolderLock::take(folder.path(), ".lock", "nobody").unwrap();
+        fs::write(folder.path().join(".lock"), format!("{:>HOLDER_BYTES$}", 1)).unwrap();
+        let error = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap_err();
+        assert!(error.to_string().contains("stop the other one (process 1 has it)"), "{error}");
+        // A program without this feature has written nothing.
+        fs::write(folder.path().join(".lock"), "").unwrap();
+        let error = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap_err();
+        assert!(error.to_string().ends_with("stop the other one"), "{error}");
+        drop(lock);
+    }
+
+    #[test]
+    fn a_folder_on_a_disk_that_works_can_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let _lock = FolderLock::take(folder.path(), OWN_LOCK, "nobody").unwrap();
+        check_writable(folder.path()).unwrap();
+        assert_eq!(names(folder.path()).unwrap().len(), 1, "no file is left");
+        assert!(check_writable(&folder.path().join("away")).is_err());
     }
 
     #[test]

@@ -21,10 +21,13 @@ pub use cached::{Wait, forget, forget_all, open_cached, read_ahead, read_exact, 
 pub use chunks::read_by_chunks;
 pub use draft::Draft;
 pub use extents::Extents;
-pub use faults::{block_fault, corrupt, fault, is_shortage, missing, open_file, proves_absence, range_end};
+pub use faults::{
+    block_fault, corrupt, fault, is_full, is_of_disk, is_of_medium, is_shortage, missing, open_file,
+    proves_absence, range_end,
+};
 pub use folders::{
-    FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, file_bytes, free_bytes, most_free, names,
-    names_if_any, parent, remove_all, remove_file, sync_folder,
+    FolderLock, FolderPlace, OWN_LOCK, OWN_PREFIX, OwnNames, check_writable, exists, file_bytes, free_bytes,
+    most_free, names, names_if_any, parent, remove_all, remove_file, sync_folder,
 };
 pub use niceness::yield_processors;
 pub use steady::SteadyFile;

@@ -1,21 +1,27 @@
-//! Notices a disk that hangs, so that it does not block the use of other disks.
+//! Notices a disk that hangs, is unmounted or fails, so that it does not affect the use of other disks.
 //!
 //! A system call that waits for a disk cannot be cancelled. [`DiskWatch`] therefore records when each use of
 //! a disk began. If a use takes too long, the disk hangs, and further uses fail at once until that use ends.
+//!
+//! If a disk is unmounted, its files are not found, although they exist. [`DiskWatch::look`] therefore checks that
+//! the folder is still at its path before it returns that a file does not exist.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use store_api::BlockError;
 
-use crate::fault;
+use crate::{FolderLock, FolderPlace, OWN_LOCK, check_writable, fault, is_of_medium};
 
 /// A disk with a use that takes longer hangs. A busy disk may take several seconds.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
+/// A read of a block may take this many times as long: disks try again and again to read a bad sector.
+const READ_FACTOR: u32 = 2;
 /// The interval at which unfinished looks are examined.
 const RECHECK_EVERY: Duration = Duration::from_millis(50);
 
@@ -25,12 +31,17 @@ pub struct DiskWatch {
     folder: PathBuf,
     patience: Duration,
     uses: Mutex<Uses>,
+    /// The opened folder; unset until it was opened.
+    place: OnceLock<FolderPlace>,
+    /// Whether the last list of the folder's files failed.
+    is_unlisted: AtomicBool,
 }
 
-/// When the uses in progress began, by number.
+/// The uses in progress.
 #[derive(Debug, Default)]
 struct Uses {
-    begun: BTreeMap<u64, Instant>,
+    /// When each use will have taken too long, by its number.
+    due: BTreeMap<u64, Instant>,
     next: u64,
 }
 
@@ -48,7 +59,18 @@ impl DiskWatch {
 
     /// Like [`new`](Self::new), for a disk that hangs if a use takes longer than `patience`.
     pub fn with_patience(folder: &Path, patience: Duration) -> Self {
-        Self { folder: folder.to_owned(), patience, uses: Mutex::default() }
+        Self {
+            folder: folder.to_owned(),
+            patience,
+            uses: Mutex::default(),
+            place: OnceLock::new(),
+            is_unlisted: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the folder that must stay at the path: the one that was just locked.
+    pub fn keep_place(&self, lock: &FolderLock) {
+        let _ = self.place.set(lock.place()); // A folder is opened once.
     }
 
     /// Returns the folder.
@@ -61,8 +83,36 @@ impl DiskWatch {
     /// # Errors
     /// [`BlockError::Hangs`] if the disk hangs already; the errors of `work`.
     pub fn run<T>(&self, work: impl FnOnce() -> Result<T, BlockError>) -> Result<T, BlockError> {
+        self.run_within(self.patience, work)
+    }
+
+    /// Like [`run`](Self::run), for a read of a block.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn read<T>(&self, work: impl FnOnce() -> Result<T, BlockError>) -> Result<T, BlockError> {
+        self.run_within(READ_FACTOR * self.patience, work)
+    }
+
+    /// Like [`run`](Self::run), for work by paths. Afterwards checks that the disk is still mounted.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); [`BlockError::Unmounted`] also if `work` succeeded.
+    pub fn look<T>(&self, work: impl FnOnce() -> Result<T, BlockError>) -> Result<T, BlockError> {
+        self.run(|| {
+            let done = work();
+            self.check_place()?;
+            done
+        })
+    }
+
+    fn run_within<T>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce() -> Result<T, BlockError>,
+    ) -> Result<T, BlockError> {
         self.check()?;
-        let _using = self.begin();
+        let _using = self.begin(limit);
         work()
     }
 
@@ -71,10 +121,62 @@ impl DiskWatch {
     /// # Errors
     /// [`BlockError::Hangs`].
     pub fn check(&self) -> Result<(), BlockError> {
-        let oldest = self.uses().begun.values().next().copied();
-        match oldest.is_some_and(|begun| begun.elapsed() >= self.patience) {
+        let first_due = self.uses().due.values().min().copied();
+        match first_due.is_some_and(|due| due <= Instant::now()) {
             true => Err(self.hangs()),
             false => Ok(()),
+        }
+    }
+
+    /// Checks that the opened folder is still at its path.
+    fn check_place(&self) -> Result<(), BlockError> {
+        self.place.get().map_or(Ok(()), FolderPlace::check)
+    }
+
+    /// Returns the error to report for a block on this disk that cannot be opened or read. If the whole disk is
+    /// unmounted or fails, the error says so, because it then proves nothing about the block. Blocks.
+    pub fn explained(&self, error: BlockError) -> BlockError {
+        let is_medium = matches!(&error, BlockError::Io { source, .. } if is_of_medium(source));
+        match self.look(|| if is_medium { check_writable(&self.folder) } else { Ok(()) }) {
+            Err(whole @ BlockError::Unmounted { .. }) => whole,
+            Err(whole) if is_medium => {
+                self.fails(&format!("{error}, and the whole disk seems to fail ({whole})"))
+            }
+            Ok(()) | Err(_) => error,
+        }
+    }
+
+    /// Returns the error for a disk that fails for this reason. It proves nothing about any block.
+    pub fn fails(&self, why: &str) -> BlockError {
+        BlockError::Unmounted { path: self.folder.display().to_string(), why: why.to_owned() }
+    }
+
+    /// Records whether the last list of the folder's files is complete.
+    pub fn note_list(&self, is_complete: bool) {
+        self.is_unlisted.store(!is_complete, Ordering::Relaxed);
+    }
+
+    /// Whether the last list of the folder's files failed.
+    pub fn is_unlisted(&self) -> bool {
+        self.is_unlisted.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is not known which files are on the disk: it hangs, or the last list failed. Never waits.
+    pub fn is_silent(&self) -> bool {
+        self.is_unlisted() || self.check().is_err()
+    }
+
+    /// Whether another folder is at the path now that a helper has used before: it has a lock file. The empty
+    /// folder that remains when a disk is unmounted usually has none. Blocks.
+    ///
+    /// If no folder that was used before is at the path, the folder counts as [unlisted](Self::is_unlisted).
+    pub fn is_displaced(&self) -> bool {
+        match self.look(|| Ok(())) {
+            Err(BlockError::Unmounted { .. }) => {
+                self.note_list(false);
+                self.folder.join(OWN_LOCK).exists()
+            }
+            Ok(()) | Err(_) => false,
         }
     }
 
@@ -82,11 +184,11 @@ impl DiskWatch {
         BlockError::Hangs { path: self.folder.display().to_string() }
     }
 
-    fn begin(&self) -> Using<'_> {
+    fn begin(&self, limit: Duration) -> Using<'_> {
         let mut uses = self.uses();
         let number = uses.next;
         uses.next += 1;
-        uses.begun.insert(number, Instant::now());
+        uses.due.insert(number, Instant::now() + limit);
         Using { watch: self, number }
     }
 
@@ -97,13 +199,13 @@ impl DiskWatch {
 
 impl Drop for Using<'_> {
     fn drop(&mut self) {
-        self.watch.uses().begun.remove(&self.number);
+        self.watch.uses().due.remove(&self.number);
     }
 }
 
-/// Returns the folders whose disks hang.
+/// Returns the folders of which it is [not known](DiskWatch::is_silent) which files they hold.
 pub fn silent_folders<'w>(watches: impl IntoIterator<Item = &'w DiskWatch>) -> Vec<String> {
-    let silent = watches.into_iter().filter(|watch| watch.check().is_err());
+    let silent = watches.into_iter().filter(|watch| watch.is_silent());
     silent.map(|watch| watch.folder.display().to_string()).collect()
 }
 
@@ -141,7 +243,12 @@ fn are_done<T>(found: &[Option<T>], watches: &[Arc<DiskWatch>]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, io};
+
+    use rustix::io::Errno;
+
     use super::*;
+    use crate::exists;
 
     /// Starts a use that lasts until the result is dropped.
     fn hang(watch: &Arc<DiskWatch>) -> mpsc::Sender<()> {
@@ -171,6 +278,73 @@ mod tests {
             thread::yield_now();
         }
         watch.run(|| Ok(())).unwrap();
+    }
+
+    /// A read of a bad sector may take longer than a look at a folder.
+    #[test]
+    fn a_read_that_takes_too_long_counts_as_a_hang() {
+        let patience = Duration::from_millis(400);
+        let watch = DiskWatch::with_patience(Path::new("/d1"), patience);
+        let read = watch.read(|| {
+            thread::sleep(patience + patience / 4);
+            let soon = watch.check();
+            thread::sleep(patience);
+            Ok((soon, watch.check()))
+        });
+        let (soon, late) = read.unwrap();
+        assert!(soon.is_ok() && matches!(late, Err(BlockError::Hangs { .. })), "{soon:?} {late:?}");
+        watch.check().unwrap();
+    }
+
+    /// Opens the folder `blocks` in `root` as a store does.
+    fn opened(root: &Path) -> (DiskWatch, FolderLock) {
+        let path = root.join("blocks");
+        fs::create_dir(&path).unwrap();
+        let lock = FolderLock::take(&path, OWN_LOCK, "nobody").unwrap();
+        let watch = DiskWatch::new(&path);
+        watch.keep_place(&lock);
+        (watch, lock)
+    }
+
+    fn is_unmounted<T>(result: Result<T, BlockError>) -> bool {
+        matches!(result, Err(BlockError::Unmounted { .. }))
+    }
+
+    #[test]
+    fn files_on_an_unmounted_disk_are_not_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let (watch, _lock) = opened(root.path());
+        let (path, disk) = (watch.folder().to_owned(), root.path().join("disk"));
+        fs::write(path.join("17.ec03"), "shard").unwrap();
+        let find = || watch.look(|| exists(&path.join("17.ec03")));
+        assert!(find().unwrap() && !watch.is_displaced());
+        fs::rename(&path, &disk).unwrap();
+        assert!(is_unmounted(find()) && !watch.is_displaced());
+        assert!(watch.is_silent(), "it is noticed without a list");
+        fs::create_dir(&path).unwrap();
+        assert!(is_unmounted(find()) && !watch.is_displaced(), "an empty mount point");
+        fs::write(path.join(OWN_LOCK), "").unwrap();
+        assert!(watch.is_displaced(), "a disk that a helper has used");
+        fs::remove_dir_all(&path).unwrap();
+        fs::rename(&disk, &path).unwrap();
+        assert!(find().unwrap() && !watch.is_displaced());
+    }
+
+    #[test]
+    fn an_error_of_the_medium_proves_nothing_if_the_whole_disk_fails() {
+        let root = tempfile::tempdir().unwrap();
+        let (watch, _lock) = opened(root.path());
+        let failed = |code: Errno| {
+            let source = io::Error::from_raw_os_error(code.raw_os_error());
+            watch.explained(BlockError::Io { path: "17.ec03".to_owned(), source })
+        };
+        assert!(matches!(failed(Errno::IO), BlockError::Io { .. }), "a bad sector");
+        // A folder in the place of the lock file makes every write fail.
+        fs::remove_file(watch.folder().join(OWN_LOCK)).unwrap();
+        fs::create_dir(watch.folder().join(OWN_LOCK)).unwrap();
+        let error = failed(Errno::IO);
+        assert!(error.to_string().contains("17.ec03") && is_unmounted::<()>(Err(error)));
+        assert!(matches!(failed(Errno::LOOP), BlockError::Io { .. }), "an error of the file");
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attached::{Attaching, Kind, KindError, settings_of};
+use block_files::is_of_disk;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use cluster::{Cluster, HelperConfig, OwnRepair};
-use store_api::{BlockError, Blocks, SharedRecords, Storage};
+use store_api::{Blocks, SharedRecords, Storage};
 
 use crate::attach::{AttachArgs, attach};
 use crate::config::{SeaweedfsConfig, SeaweedfsHelper};
@@ -113,7 +114,7 @@ fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, K
 /// a folder is probably missing in `mend.toml`.
 fn warn_of_indexes(settings: &SeaweedfsHelper, blocks: &ShardBlocks) -> Result<(), KindError> {
     let without = match blocks.volumes_without_index() {
-        Err(BlockError::Hangs { .. }) => return Ok(()), // An index may be on the disk that does not answer.
+        Err(error) if is_of_disk(&error) => return Ok(()), // An index may be on the disk that does not work.
         without => without?,
     };
     let Some(volume) = without.first() else { return Ok(()) };

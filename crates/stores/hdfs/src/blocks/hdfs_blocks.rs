@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use block_files::StoredBlock;
+use block_files::{StoredBlock, is_of_disk};
 use repair::wire::control::HeldBlock;
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockList, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
@@ -15,7 +15,7 @@ use super::name::ReplicaName;
 use super::push::{PushedWriter, Pusher};
 use super::reader::ReplicaReader;
 use super::terms::BlockTerms;
-use super::volumes::Volumes;
+use super::volumes::{Volume, Volumes};
 use super::writer::{Destination, ReplicaWriter, Shared};
 
 /// The finalized replicas of one block pool, in the folders of one DataNode.
@@ -102,17 +102,15 @@ impl HdfsBlocks {
         Ok(BlockError::Missing { block, path: paths.join(", ") })
     }
 
-    /// Chooses the volume for a new replica: the volume that already has the block, or else the volume with
-    /// the most free space.
-    fn volume_for(&self, name: &ReplicaName) -> Result<usize, BlockError> {
+    /// Returns the volumes for a new replica, the best one first: the volume that already has the block, or else
+    /// all working volumes, those with the most free space first.
+    fn volumes_for(&self, name: &ReplicaName) -> Result<Vec<usize>, BlockError> {
         let volumes = self.shared.volumes.all();
         if let Some(&has) = self.shared.volumes.with(name)?.first() {
-            return Ok(volumes
-                .iter()
-                .position(|volume| std::ptr::eq(volume, has))
-                .expect("the volume is in the list"));
+            let is_it = |volume: &Volume| std::ptr::eq(volume, has);
+            return Ok(vec![volumes.iter().position(is_it).expect("the volume is in the list")]);
         }
-        Ok(self.shared.volumes.emptiest()?.0)
+        Ok(self.shared.volumes.by_space()?.into_iter().map(|(volume, _)| volume).collect())
     }
 }
 
@@ -142,14 +140,34 @@ impl HdfsBlocks {
         self.shared.volumes.check_group(&name)?;
         let replaced = || self.reader(&name).ok().map(|replaced| replaced.format());
         let made = BlockTerms::of(block.permit()).checksums.or_else(replaced).unwrap_or(self.made);
-        let place = Destination { volume: self.volume_for(&name)?, name };
+        let mut failed = None;
+        for volume in self.volumes_for(&name)? {
+            match self.writer_on(Destination { volume, name }, block, made) {
+                // A disk may fail although it reports free space: XFS does after an error.
+                Err(error) if is_of_disk(&error) => failed = failed.or(Some(error)),
+                done => return done,
+            }
+        }
+        Err(failed.expect("there is a volume that works"))
+    }
+
+    /// Creates a writer on a volume that has room.
+    fn writer_on(
+        &self,
+        place: Destination,
+        block: &Sink,
+        made: ChecksumFormat,
+    ) -> Result<ReplicaWriter, BlockError> {
         let volume = &self.shared.volumes.all()[place.volume];
         let needed = block.bytes.saturating_add(made.file_bytes(block.bytes));
         if volume.free_bytes()? < needed {
-            let path = volume.files(&name).bytes.display().to_string();
+            let path = volume.files(&place.name).bytes.display().to_string();
             return Err(BlockError::NoSpace { block: block.id.clone(), path });
         }
-        ReplicaWriter::create(Arc::clone(&self.shared), place, block.bytes, made)
+        let writer = ReplicaWriter::create(Arc::clone(&self.shared), place, block.bytes, made)?;
+        // If the disk was unmounted meanwhile, the files are on the disk of the mount point. Dropping the writer
+        // removes them.
+        volume.check().map(|()| writer)
     }
 
     /// Has the NameNode told of a block because of which another one of its group was refused. The NameNode does not
@@ -223,7 +241,8 @@ impl Blocks for HdfsBlocks {
         self.shared.volumes.silent_folders()
     }
 
-    /// Whether a folder can be used again that was left out because its disk did not answer.
+    /// Whether a folder can be used again that was left out because its disk did not answer, or another disk is mounted
+    /// in the place of a folder.
     fn is_displaced(&self) -> bool {
         self.shared.volumes.has_returned()
     }
@@ -231,7 +250,7 @@ impl Blocks for HdfsBlocks {
     /// Returns the free bytes of the disk with the most free space. Does not subtract the reserve
     /// `dfs.datanode.du.reserved`.
     fn free_bytes(&self) -> Result<u64, BlockError> {
-        Ok(self.shared.volumes.emptiest()?.1)
+        Ok(self.shared.volumes.by_space()?.first().map_or(0, |&(_, bytes)| bytes))
     }
 }
 

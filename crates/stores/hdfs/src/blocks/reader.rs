@@ -8,7 +8,8 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use block_files::{
     StoredBlock, Wait, block_fault, corrupt, fault, forget_all, missing, open_cached, open_file, range_end,
@@ -42,6 +43,12 @@ pub(super) struct ReplicaReader {
 impl ReplicaReader {
     /// Opens a replica. A length that contradicts the checksums is detected here.
     pub(super) fn open(name: &ReplicaName, files: Files) -> Result<Self, BlockError> {
+        let watch = Arc::clone(&files.watch);
+        let opened = watch.read(|| Self::open_files(name, files));
+        opened.map_err(|error| watch.explained(error))
+    }
+
+    fn open_files(name: &ReplicaName, files: Files) -> Result<Self, BlockError> {
         let block = name.block_id();
         let file = open_file(&files.bytes, || missing(&block, &files.bytes))?;
         let meta = open_file(&files.meta, || {
@@ -108,6 +115,21 @@ impl ReplicaReader {
         })
     }
 
+    /// Fills a buffer from one of the replica's files, which is at `path`.
+    fn fill(
+        &self,
+        (file, path): (&File, &Path),
+        buffer: &mut [u8],
+        offset: u64,
+        wait: Wait,
+    ) -> Result<bool, BlockError> {
+        let mut read = || read_exact(file, buffer, offset, wait).map_err(block_fault(&self.block, path));
+        match wait {
+            Wait::Never => read(),
+            Wait::AsLongAsItTakes => self.files.watch.read(read),
+        }
+    }
+
     /// Reads whole chunks directly into the caller's buffer. The block's last chunk may be short.
     fn read_chunks(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         let mut storage = [0; RUN_SUMS * SUM_BYTES];
@@ -115,12 +137,8 @@ impl ReplicaReader {
         for run in buffer.chunks_mut(RUN_SUMS * chunk as usize) {
             let sums = &mut storage[..run.len().div_ceil(chunk as usize) * SUM_BYTES];
             let sums_at = self.format.sums_at(start / chunk);
-            let read_sums = read_exact(&self.meta, sums, sums_at, wait);
-            if !read_sums.map_err(block_fault(&self.block, &self.files.meta))? {
-                return Ok(false);
-            }
-            let read_bytes = read_exact(&self.file, run, start, wait);
-            if !read_bytes.map_err(block_fault(&self.block, &self.files.bytes))? {
+            let has_sums = self.fill((&self.meta, &self.files.meta), sums, sums_at, wait)?;
+            if !has_sums || !self.fill((&self.file, &self.files.bytes), run, start, wait)? {
                 return Ok(false);
             }
             self.check(start, run, sums)?;
@@ -147,7 +165,7 @@ impl ReplicaReader {
             let chunks = (self.format.chunks(self.bytes) - first).min(RUN_SUMS as u64);
             let sums = &mut storage[..chunks as usize * SUM_BYTES];
             let at = self.format.sums_at(first);
-            self.meta.read_exact_at(sums, at).map_err(block_fault(&self.block, &self.files.meta))?;
+            self.fill((&self.meta, &self.files.meta), sums, at, Wait::AsLongAsItTakes)?;
             composite.add(sums);
         }
         Ok(composite.digest())
@@ -194,8 +212,8 @@ impl BlockReader for ReplicaReader {
 impl StoredBlock for ReplicaReader {
     fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
         self.forget_cache();
-        self.check_lengths()?;
-        self.verify_bytes(gate)?;
-        self.digest_of_sums().map(Some)
+        let verified = self.check_lengths().and_then(|()| self.verify_bytes(gate));
+        let digest = verified.and_then(|()| self.digest_of_sums());
+        digest.map(Some).map_err(|error| self.files.watch.explained(error))
     }
 }

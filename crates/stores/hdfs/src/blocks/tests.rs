@@ -339,6 +339,61 @@ fn a_broken_disk_does_not_affect_blocks_on_other_disks() {
 }
 
 #[test]
+fn a_new_block_goes_to_another_disk_if_the_emptiest_one_fails() {
+    let (node, bytes) = (DataNode::new(), pattern(10));
+    let blocks = node.open();
+    for broken in ["a", "b"] {
+        // Its free space is still known, as on a file system that has shut down after an error.
+        let tmp = node.root.path().join(broken).join("current").join(POOL).join("tmp");
+        fs::remove_dir(&tmp).expect("empty");
+        fs::write(&tmp, "no folder").expect("written");
+        let made = make(&blocks, NAME, &bytes);
+        if broken == "b" {
+            says(made, "Not a directory");
+            break;
+        }
+        made.expect("made on the other disk");
+        assert_eq!(node.names("b").len(), 2);
+        assert!(blocks.remove(&id(NAME)).expect("removed"));
+    }
+}
+
+#[test]
+fn an_unmounted_disk_makes_no_block_missing_and_gets_none() {
+    let (node, bytes) = (DataNode::new(), pattern(10));
+    let lost = "blk_-9223372036854775776_1002";
+    node.put("a", NAME, ChecksumFormat::default(), &bytes);
+    node.put("b", lost, ChecksumFormat::default(), &bytes);
+    let blocks = node.open();
+    let [_, mounted] = node.folders();
+    let disk = node.root.path().join("disk");
+    fs::rename(&mounted, &disk).expect("renamed");
+    fs::create_dir(&mounted).expect("a free name");
+    let is_unmounted = |error: BlockError| matches!(error, BlockError::Unmounted { .. });
+    assert!(blocks.open_block(&id(lost)).map(drop).is_err_and(is_unmounted));
+    assert!(blocks.verify(&id(lost), &OpenGate).is_err_and(is_unmounted));
+    assert!(blocks.remove(&id(lost)).is_err_and(is_unmounted));
+    assert!(blocks.list().is_err());
+    let list = blocks.list_answering().expect("the other disk works");
+    assert_eq!((list.held.len(), list.silent.len()), (1, 1));
+    assert_eq!(blocks.silent_folders(), list.silent);
+    assert!(make(&blocks, lost, &bytes).is_err_and(is_unmounted), "there may be a copy on the other disk");
+    assert_eq!(
+        fs::read_dir(&mounted).expect("a folder").count(),
+        0,
+        "nothing is on the disk of the mount point"
+    );
+    assert_eq!(read(&blocks, NAME, 0, 10).expect("it is on the other disk"), bytes);
+    fs::remove_dir(&mounted).expect("empty");
+    fs::rename(&disk, &mounted).expect("renamed back");
+    assert!(!blocks.is_displaced(), "it is the same disk");
+    assert!(blocks.silent_folders().is_empty());
+    assert_eq!(blocks.list().expect("readable").len(), 2);
+    assert!(blocks.remove(&id(lost)).expect("removed"));
+    assert!(!blocks.remove(&id(lost)).expect("nothing is left"));
+}
+
+#[test]
 fn a_datanode_gets_only_one_block_of_a_group() {
     let (node, bytes) = (DataNode::new(), pattern(10));
     let (beside, other_group) = ("blk_-9223372036854775791_1001", "blk_-9223372036854775776_1002");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use block_files::{
-    DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes,
+    DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes, is_of_disk,
     look_at_all, names_if_any, parent, remove_all, remove_file, silent_folders, sync_folder,
 };
 use store_api::BlockError;
@@ -18,8 +18,6 @@ const TAKEN: &str = "another helper uses this folder: start one helper for each 
 /// The layout version of Hadoop 2.8 and later, which has 32 × 32 folders.
 const LAYOUT: &str = "-57";
 const FOLDERS: u8 = 32;
-/// The number of the error that Linux reports for a broken disk.
-const EIO: i32 = 5;
 /// The list of replicas that a stopped DataNode keeps, to avoid a scan at its next start.
 const REPLICA_LIST: &str = "replicas";
 
@@ -43,10 +41,12 @@ pub(super) struct Volumes {
 }
 
 /// The two files of a replica.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Files {
     pub(super) bytes: PathBuf,
     pub(super) meta: PathBuf,
+    /// The watch of their disk.
+    pub(super) watch: Arc<DiskWatch>,
 }
 
 impl Volume {
@@ -77,12 +77,23 @@ impl Volume {
 
     /// Returns the paths of a replica's files, whether or not they exist.
     pub(super) fn files(&self, name: &ReplicaName) -> Files {
-        let folder = self.folder(name);
-        Files { bytes: folder.join(name.file()), meta: folder.join(name.meta_file()) }
+        self.files_in(&self.folder(name), "", name)
+    }
+
+    /// Returns the paths of a replica's files in a folder of this volume, where their names have a prefix.
+    fn files_in(&self, folder: &Path, prefix: &str, name: &ReplicaName) -> Files {
+        let file = |name: String| folder.join(format!("{prefix}{name}"));
+        Files { bytes: file(name.file()), meta: file(name.meta_file()), watch: Arc::clone(&self.watch) }
+    }
+
+    /// Checks that the volume's disk is still mounted.
+    pub(super) fn check(&self) -> Result<(), BlockError> {
+        self.watch.look(|| Ok(()))
     }
 
     /// Creates the folder of a replica, durably.
     pub(super) fn make_folder(&self, name: &ReplicaName) -> Result<PathBuf, BlockError> {
+        self.check()?; // Otherwise the folder would be on the disk of the mount point.
         let folder = self.folder(name);
         if !exists(&folder)? {
             fs::create_dir_all(&folder).map_err(fault(&folder))?;
@@ -129,7 +140,8 @@ impl Volume {
                 }
             }
         }
-        Ok(found)
+        // Without this look, the replicas of a disk that was just unmounted would count as missing.
+        self.watch.look(|| Ok(found))
     }
 
     /// Removes a replica, including a checksum file without bytes. Returns whether the replica existed.
@@ -138,10 +150,10 @@ impl Volume {
         // The bytes are removed first, because checksums without bytes are ignored, and removed at the
         // DataNode's next scan.
         let bytes = self.has(name)? && remove_file(&files.bytes)?;
-        if remove_file(&files.meta)? || bytes {
-            sync_folder(parent(&files.bytes))?;
-        }
-        Ok(bytes)
+        let _ = exists(&files.meta)? && remove_file(&files.meta)?;
+        // An earlier attempt may have removed the files and failed to make this durable.
+        let folder = parent(&files.bytes);
+        if exists(folder)? { sync_folder(folder).map(|()| bytes) } else { Ok(bytes) }
     }
 
     /// Deletes the list of replicas, so that a stopped DataNode scans its folders at the next start.
@@ -226,7 +238,7 @@ impl Volumes {
         let hangs = |watch: &Arc<DiskWatch>| BlockError::Hangs { path: watch.folder().display().to_string() };
         let (mut found, mut failed) = (Vec::new(), self.left_out.first().map(hangs));
         for volume in &self.volumes {
-            match volume.watch.run(|| look(volume)) {
+            match volume.watch.look(|| look(volume)) {
                 Ok(it) => found.push(it),
                 Err(error) if is_of_disk(&error) => failed = failed.or(Some(error)),
                 Err(error) => return Err(error),
@@ -238,22 +250,23 @@ impl Volumes {
         }
     }
 
-    /// Returns the working disk with the most free space, as its number and its free bytes.
-    pub(super) fn emptiest(&self) -> Result<(usize, u64), BlockError> {
+    /// Returns the working disks, those with the most free space first, as their numbers and their free bytes.
+    pub(super) fn by_space(&self) -> Result<Vec<(usize, u64)>, BlockError> {
         let number = |volume: &Volume| self.volumes.iter().position(|other| std::ptr::eq(other, volume));
-        let (free, _) = self.look(|volume| Ok((number(volume).unwrap_or_default(), volume.free_bytes()?)))?;
-        let most = free.into_iter().max_by_key(|&(number, bytes)| (bytes, Reverse(number)));
-        Ok(most.unwrap_or_default())
+        let (mut free, _) =
+            self.look(|volume| Ok((number(volume).unwrap_or_default(), volume.free_bytes()?)))?;
+        free.sort_by_key(|&(number, bytes)| (Reverse(bytes), number));
+        Ok(free)
     }
 
     /// Returns the volumes that have bytes of the block, with any generation stamp.
     ///
     /// # Errors
-    /// As for [`look`](Self::look), and if a disk hangs.
+    /// As for [`look`](Self::look), and if a disk hangs or is not mounted.
     pub(super) fn with(&self, name: &ReplicaName) -> Result<Vec<&Volume>, BlockError> {
         let has = |volume| Ok(exists(&Volume::files(volume, name).bytes)?.then_some(volume));
         let (found, failed) = self.look(has)?;
-        unless_hanging(failed)?;
+        unless_unknown(failed)?;
         Ok(found.into_iter().flatten().collect())
     }
 
@@ -265,7 +278,7 @@ impl Volumes {
             return Ok(());
         }
         let (beside, failed) = self.look(|volume| volume.beside(name))?;
-        unless_hanging(failed)?;
+        unless_unknown(failed)?;
         match beside.into_iter().flatten().next() {
             Some(beside) => Err(BlockError::Beside { block: name.block_id(), beside: beside.block_id() }),
             None => Ok(()),
@@ -277,7 +290,8 @@ impl Volumes {
     /// # Errors
     /// As for [`look`](Self::look), and if the replica is on no working disk but may be on a failed one.
     pub(super) fn find(&self, name: &ReplicaName) -> Result<Vec<Files>, BlockError> {
-        let (found, failed) = self.look(|volume| Ok(volume.has(name)?.then(|| volume.files(name))))?;
+        let has = |volume: &Volume| volume.has(name).map_err(|error| volume.watch.explained(error));
+        let (found, failed) = self.look(|volume| Ok(has(volume)?.then(|| volume.files(name))))?;
         let found: Vec<Files> = found.into_iter().flatten().collect();
         match failed.filter(|_| found.is_empty()) {
             Some(error) => Err(error),
@@ -289,7 +303,7 @@ impl Volumes {
     /// existed.
     pub(super) fn remove(&self, name: &ReplicaName) -> Result<bool, BlockError> {
         let removals: Vec<Result<bool, BlockError>> =
-            self.volumes.iter().map(|volume| volume.watch.run(|| volume.remove(name))).collect();
+            self.volumes.iter().map(|volume| volume.watch.look(|| volume.remove(name))).collect();
         let was_there =
             removals.into_iter().try_fold(false, |was_there, removed| Ok(was_there | removed?))?;
         match self.left_out_folders().into_iter().next() {
@@ -301,29 +315,24 @@ impl Volumes {
 
     /// Returns temporary names in `volume`, unique among writers. The DataNode removes such files at startup.
     pub(super) fn temporary(&self, volume: &Volume, name: &ReplicaName) -> Files {
-        let prefix = self.own_names.next_prefix();
-        let file = |name: String| volume.unfinished().join(format!("{prefix}{name}"));
-        Files { bytes: file(name.file()), meta: file(name.meta_file()) }
+        volume.files_in(&volume.unfinished(), &self.own_names.next_prefix(), name)
     }
 
     /// Lists all replicas that have both files, with their lengths, sorted by name. Replicas on a disk that fails
     /// are left out, if another disk works. Also returns the [silent folders](Self::silent_folders).
     pub(super) fn list(&self) -> Result<Listed, BlockError> {
-        let look = |volume: &Volume| {
-            let (watch, volume) = (Arc::clone(&volume.watch), volume.clone());
-            (watch, move || volume.list())
-        };
         let (mut found, mut failed, mut works) = (Vec::new(), None, false);
         let mut silent = self.left_out_folders();
-        let listed = look_at_all(self.volumes.iter().map(look).collect());
-        for (volume, listed) in self.volumes.iter().zip(listed) {
+        let volumes: Vec<&Volume> = self.volumes.iter().collect();
+        for (volume, listed) in volumes.iter().zip(listings(&volumes)) {
+            volume.watch.note_list(!matches!(&listed, Err(BlockError::Unmounted { .. })));
             match listed {
                 Ok(listed) => {
                     works = true;
                     found.extend(listed);
                 }
                 Err(error) if is_of_disk(&error) => {
-                    if matches!(error, BlockError::Hangs { .. }) {
+                    if is_unknown(&error) {
                         silent.push(volume.watch.folder().display().to_string());
                     }
                     failed = failed.or(Some(error));
@@ -340,29 +349,50 @@ impl Volumes {
     }
 
     /// Returns the folders that were left out because their disks did not answer, and those whose disks hang
-    /// now.
+    /// now or are not mounted.
     pub(super) fn silent_folders(&self) -> Vec<String> {
-        let hanging = silent_folders(self.volumes.iter().map(|volume| &*volume.watch));
-        self.left_out_folders().into_iter().chain(hanging).collect()
+        let silent = silent_folders(self.volumes.iter().map(|volume| &*volume.watch));
+        self.left_out_folders().into_iter().chain(silent).collect()
     }
 
     fn left_out_folders(&self) -> Vec<String> {
         self.left_out.iter().map(|watch| watch.folder().display().to_string()).collect()
     }
 
-    /// Whether a disk answers again that did not when the folders were opened.
+    /// Whether the folders must be opened again, because a disk answers again that did not when they were opened, or
+    /// another folder is at a path. Also lists the folders again whose disks were not mounted.
+    ///
+    /// While an operation on a used disk hangs, the folders stay locked and could not be opened again.
     pub(super) fn has_returned(&self) -> bool {
-        self.left_out.iter().any(|watch| watch.check().is_ok())
+        // All are examined, also to note those that are not mounted.
+        let displaced: Vec<bool> = self.volumes.iter().map(|volume| volume.watch.is_displaced()).collect();
+        let unlisted: Vec<_> = self.volumes.iter().filter(|volume| volume.watch.is_unlisted()).collect();
+        for (volume, listed) in unlisted.iter().zip(listings(&unlisted)) {
+            volume.watch.note_list(listed.is_ok());
+        }
+        let hangs = self.volumes.iter().any(|volume| volume.watch.check().is_err());
+        !hangs && (displaced.contains(&true) || self.left_out.iter().any(|watch| watch.check().is_ok()))
     }
 }
 
-/// Passes on the error of a disk that hangs. The replicas on such a disk are not known, and the DataNode may still
-/// use it.
-fn unless_hanging(failed: Option<BlockError>) -> Result<(), BlockError> {
-    match failed {
-        Some(error @ BlockError::Hangs { .. }) => Err(error),
-        _ => Ok(()),
-    }
+/// Lists several volumes at once. Returns the results in the same order.
+fn listings(volumes: &[&Volume]) -> Vec<Result<Vec<(ReplicaName, u64)>, BlockError>> {
+    let look = |volume: &&Volume| {
+        let (watch, volume) = (Arc::clone(&volume.watch), Volume::clone(volume));
+        (watch, move || volume.list())
+    };
+    look_at_all(volumes.iter().map(look).collect())
+}
+
+/// Whether a disk with this error hangs or is not mounted. The replicas on it are not known, and the DataNode may
+/// still use it, or use it again.
+fn is_unknown(error: &BlockError) -> bool {
+    matches!(error, BlockError::Hangs { .. } | BlockError::Unmounted { .. })
+}
+
+/// Passes on the error of a disk whose replicas are [not known](is_unknown).
+fn unless_unknown(failed: Option<BlockError>) -> Result<(), BlockError> {
+    failed.filter(is_unknown).map_or(Ok(()), Err)
 }
 
 /// Opens and locks one folder; also returns the name of its block pool. The DataNode locks `in_use.lock`.
@@ -373,19 +403,8 @@ fn open_volume(
     let folder = fs::canonicalize(watch.folder()).map_err(fault(watch.folder()))?;
     let pool = pool.map_or_else(|| only_pool(&folder), |pool| Ok(pool.to_owned()))?;
     let lock = FolderLock::take(&folder, OWN_LOCK, TAKEN)?;
+    watch.keep_place(&lock);
     Ok((Volume::open(&folder, &pool, Arc::clone(watch))?, pool, lock))
-}
-
-/// Whether an error is the fault of a disk: it hangs, is not mounted, read-only or broken.
-fn is_of_disk(error: &BlockError) -> bool {
-    use io::ErrorKind::{NotADirectory, NotFound, ReadOnlyFilesystem};
-    let source = match error {
-        BlockError::Hangs { .. } => return true,
-        BlockError::Io { source, .. } => source,
-        _ => return false,
-    };
-    let is_away = matches!(source.kind(), NotFound | NotADirectory | ReadOnlyFilesystem);
-    is_away || source.raw_os_error() == Some(EIO)
 }
 
 /// Describes how a folder that was left out is used again. The helper looks for the return of disks that hang.
@@ -493,7 +512,7 @@ mod tests {
         assert_eq!(volumes.find(&first).unwrap().len(), 1);
         assert!(volumes.find(&absent).is_err_and(|error| hangs(&error)), "it may be on the disk that hangs");
         assert!(volumes.check_group(&absent).is_err_and(|error| hangs(&error)));
-        assert_eq!(volumes.emptiest().unwrap().0, 0);
+        assert_eq!(volumes.by_space().unwrap()[0].0, 0);
         let silent = vec![folders[1].display().to_string()];
         assert_eq!(volumes.list().unwrap(), (vec![(first, 5)], silent.clone()));
         assert_eq!(volumes.silent_folders(), silent);

@@ -9,8 +9,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use block_files::{
-    DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes,
-    look_at_all, names, names_if_any, parent, remove_all, sync_folder,
+    DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes, is_of_disk,
+    is_shortage, look_at_all, names, names_if_any, parent, remove_all, remove_file, sync_folder,
 };
 use store_api::BlockError;
 
@@ -36,78 +36,114 @@ pub(super) struct Folders {
     small: Vec<PathBuf>,
     /// The watch of each of these folders.
     watches: BTreeMap<PathBuf, Arc<DiskWatch>>,
-    /// Folders of shards whose disks hung when the folders were opened. They are not locked, and not used until
-    /// the folders are opened again.
+    /// Folders of shards whose disks hung or failed when the folders were opened. They are not locked, and not used
+    /// until the folders are opened again.
     left_out: BTreeSet<PathBuf>,
     own_names: OwnNames,
     _locks: Vec<FolderLock>,
 }
 
 impl Folders {
-    /// Locks existing folders, and removes temporary files that a crash left there. Folders whose disks hang
+    /// Locks existing folders, and removes temporary files that a crash left there. Folders whose disks hang or fail
     /// are left out if there are others.
     pub(super) fn open(data: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
         Self::open_watched(&data.iter().map(|folder| watched(folder)).collect::<Vec<_>>(), index)
     }
 
     fn open_watched(data: &[Arc<DiskWatch>], index: Option<&Path>) -> Result<Self, BlockError> {
-        let look = |watch: &Arc<DiskWatch>| {
-            let watch = Arc::clone(watch);
-            (Arc::clone(&watch), move || watch.run(|| open_folder(watch.folder())))
-        };
-        let (mut folders, mut locks, mut silent) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for (watch, opened) in data.iter().zip(look_at_all(data.iter().map(look).collect())) {
-            match opened {
+        let (mut folders, mut watches, mut locks) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let (mut left_out, mut failed) = (BTreeSet::new(), None);
+        for (watch, opened) in data.iter().zip(look_at_all(data.iter().map(opening).collect())) {
+            let (folder, watch) = match opened {
                 Ok((folder, lock)) => {
-                    folders.push(folder);
+                    let watch = watched(&folder);
+                    watch.keep_place(&lock);
                     locks.push(lock);
+                    (folder, watch)
                 }
-                Err(error @ BlockError::Hangs { .. }) => {
-                    tracing::error!(%error, "leaving out a folder, and its shards, until its disk answers");
-                    folders.push(watch.folder().to_owned());
-                    silent.insert(watch.folder().to_owned(), Arc::clone(watch));
+                Err(error) if is_of_disk(&error) => {
+                    tracing::error!(%error, "leaving out a folder, and its shards, until its disk works");
+                    failed = failed.or(Some(error));
+                    left_out.insert(watch.folder().to_owned());
+                    (watch.folder().to_owned(), Arc::clone(watch))
                 }
                 Err(error) => return Err(error),
-            }
+            };
+            folders.push(folder.clone());
+            watches.insert(folder, watch);
         }
-        if let Some(folder) = silent.keys().next().filter(|_| locks.is_empty()) {
-            return Err(hangs(folder));
+        if let Some(error) = failed.filter(|_| locks.is_empty()) {
+            return Err(error);
         }
-        Ok(Self::of(folders, index, silent, locks))
+        Ok(Self::of(folders, index, (watches, left_out), locks))
     }
 
     fn of(
         data: Vec<PathBuf>,
         index: Option<&Path>,
-        silent: BTreeMap<PathBuf, Arc<DiskWatch>>,
+        (mut watches, left_out): (BTreeMap<PathBuf, Arc<DiskWatch>>, BTreeSet<PathBuf>),
         locks: Vec<FolderLock>,
     ) -> Self {
         let small: Vec<PathBuf> = data.iter().cloned().chain(index.map(Path::to_owned)).collect();
-        let left_out = silent.keys().cloned().collect();
-        let mut watches: BTreeMap<_, _> =
-            small.iter().map(|folder| (folder.clone(), watched(folder))).collect();
-        watches.extend(silent);
+        for folder in &small {
+            watches.entry(folder.clone()).or_insert_with(|| watched(folder));
+        }
         Self { data, small, watches, left_out, own_names: OwnNames::default(), _locks: locks }
     }
 
-    /// Runs `work`, one short use of a folder's disk.
+    /// Runs `work`, one short use of a folder's disk by paths. An error that is the fault of the disk proves nothing
+    /// about any shard.
     fn run<T>(&self, folder: &Path, work: impl FnOnce() -> Result<T, BlockError>) -> Result<T, BlockError> {
-        match self.left_out.contains(folder) {
-            true => Err(hangs(folder)),
-            false => self.watches[folder].run(work),
+        let watch = &self.watches[folder];
+        if self.left_out.contains(folder) {
+            watch.check()?;
+            return Err(watch.fails("it could not be opened"));
         }
+        watch.look(work).map_err(|error| match error {
+            error @ (BlockError::Hangs { .. } | BlockError::Unmounted { .. }) => error,
+            error if is_of_disk(&error) => watch.fails(&error.to_string()),
+            error => error,
+        })
     }
 
-    /// Returns the folders of shards that were left out, or whose disks hang now.
+    /// Checks that a folder's disk works and is mounted.
+    pub(super) fn check(&self, folder: &Path) -> Result<(), BlockError> {
+        self.run(folder, || exists(folder).map(drop))
+    }
+
+    /// Returns the watch of a folder's disk.
+    pub(super) fn watch(&self, folder: &Path) -> Arc<DiskWatch> {
+        Arc::clone(&self.watches[folder])
+    }
+
+    /// Returns the folders of shards that were left out or could not be listed, or whose disks hang now.
     pub(super) fn silent(&self) -> Vec<String> {
         let is_silent =
-            |folder: &&PathBuf| self.left_out.contains(*folder) || self.watches[*folder].check().is_err();
+            |folder: &&PathBuf| self.left_out.contains(*folder) || self.watches[*folder].is_silent();
         self.data.iter().filter(is_silent).map(|folder| folder.display().to_string()).collect()
     }
 
-    /// Whether the disk of a folder that was left out answers again.
+    /// Whether the folders must be opened again, because one that was left out can be opened now, or another folder is
+    /// at a path. Also lists the folders again that could not be listed.
+    ///
+    /// While an operation on a used disk hangs, the folders stay locked and could not be opened again.
     pub(super) fn has_returned(&self) -> bool {
-        self.left_out.iter().any(|folder| self.watches[folder].check().is_ok())
+        // All are examined, also to note those that are not mounted.
+        let displaced: Vec<bool> = self.used().map(|folder| self.watches[folder].is_displaced()).collect();
+        let unlisted: Vec<_> = self.used().filter(|folder| self.watches[*folder].is_unlisted()).collect();
+        for (folder, listed) in unlisted.iter().zip(self.listings(&unlisted)) {
+            self.watches[*folder].note_list(listed.is_ok());
+        }
+        if self.used().any(|folder| self.watches[folder].check().is_err()) {
+            return false;
+        }
+        let left_out = self.left_out.iter().map(|folder| opening(&self.watches[folder])).collect();
+        displaced.contains(&true) || look_at_all(left_out).iter().any(Result::is_ok)
+    }
+
+    /// Returns the folders of shards that were opened.
+    fn used(&self) -> impl Iterator<Item = &PathBuf> {
+        self.data.iter().filter(move |folder| !self.left_out.contains(*folder))
     }
 
     /// Returns the free space of a folder in bytes.
@@ -126,53 +162,73 @@ impl Folders {
     }
 
     /// Returns all files of a shard; there are several if the shard is on several disks.
+    ///
+    /// # Errors
+    /// [`BlockError`], also if the disk of any folder does not work.
     pub(super) fn copies(&self, shard: &ShardName) -> Result<Vec<PathBuf>, BlockError> {
-        let (found, silent) = self.existing(self.data.iter().map(|folder| folder.join(shard.to_string())))?;
-        silent.map_or(Ok(found), Err)
+        let (found, failed) = self.copies_found(shard);
+        failed.map_or(Ok(found), Err)
+    }
+
+    /// Returns all files of a shard on disks that work, and the error of a disk that does not, if there is one.
+    pub(super) fn copies_found(&self, shard: &ShardName) -> (Vec<PathBuf>, Option<BlockError>) {
+        self.existing(self.data.iter().map(|folder| folder.join(shard.to_string())))
     }
 
     /// Returns the shard's file that SeaweedFS would mount: the first in the order of the folders. Folders
-    /// whose disks hang are left out if another has the shard.
+    /// whose disks do not work are left out if another has the shard.
     pub(super) fn find(&self, shard: &ShardName) -> Result<PathBuf, BlockError> {
         let missing = || {
             let folders: Vec<_> = self.data.iter().map(|folder| folder.display().to_string()).collect();
             BlockError::Missing { block: shard.block_id(), path: folders.join(", ") }
         };
-        let (found, silent) = self.existing(self.data.iter().map(|folder| folder.join(shard.to_string())))?;
-        found.into_iter().next().ok_or_else(|| silent.unwrap_or_else(missing))
+        let (found, failed) = self.copies_found(shard);
+        found.into_iter().next().ok_or_else(|| failed.unwrap_or_else(missing))
     }
 
-    /// Returns those of the files that exist, and the error of a folder whose disk hangs, if there is one.
-    fn existing(
-        &self,
-        paths: impl Iterator<Item = PathBuf>,
-    ) -> Result<(Vec<PathBuf>, Option<BlockError>), BlockError> {
-        let (mut found, mut silent) = (Vec::new(), None);
+    /// Returns those of the files that exist, and the error of a folder whose disk does not work, if there is one.
+    fn existing(&self, paths: impl Iterator<Item = PathBuf>) -> (Vec<PathBuf>, Option<BlockError>) {
+        let (mut found, mut failed) = (Vec::new(), None);
         for path in paths {
             match self.exists(&path) {
                 Ok(true) => found.push(path),
                 Ok(false) => {}
-                Err(error @ BlockError::Hangs { .. }) => silent = silent.or(Some(error)),
-                Err(error) => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok((found, silent))
+        (found, failed)
+    }
+
+    /// Removes a shard from all disks, durably. Returns whether there was one.
+    ///
+    /// # Errors
+    /// [`BlockError`], also if the disk of any folder does not work. The shard is gone from the others then.
+    pub(super) fn remove(&self, shard: &ShardName) -> Result<bool, BlockError> {
+        let name = shard.to_string();
+        let remove = |folder: &PathBuf| self.run(folder, || remove_durably(&folder.join(&name)));
+        let removals: Vec<_> = self.data.iter().map(remove).collect();
+        removals.into_iter().try_fold(false, |was_there, removed| Ok(was_there | removed?))
     }
 
     /// Returns the volume's files with this extension, starting with the folder `first`. Folders whose disks
-    /// hang are left out if another has such a file.
+    /// do not work are left out if another has such a file.
     fn small(&self, volume: &VolumeName, extension: &str, first: &Path) -> Result<Vec<PathBuf>, BlockError> {
-        let (found, silent) = self.existing(self.places(volume, extension, first))?;
-        match silent.filter(|_| found.is_empty()) {
+        let (found, failed) = self.existing(self.places(volume, extension, first));
+        match failed.filter(|_| found.is_empty()) {
             Some(error) => Err(error),
             None => Ok(found),
         }
     }
 
-    /// Like [`small`](Self::small), but fails if a disk hangs.
+    /// Like [`small`](Self::small), but fails if a disk does not work.
     fn all_small(&self, volume: &VolumeName, extension: &str) -> Result<Vec<PathBuf>, BlockError> {
-        let (found, silent) = self.existing(self.places(volume, extension, &self.small[0]))?;
-        silent.map_or(Ok(found), Err)
+        let (found, failed) = self.existing(self.places(volume, extension, &self.small[0]));
+        failed.map_or(Ok(found), Err)
+    }
+
+    /// Reads a metadata file of at most `most` bytes.
+    fn read(&self, path: &Path, most: u64) -> Result<Vec<u8>, BlockError> {
+        self.run(parent(path), || read_bounded(path, most))
     }
 
     fn places<'f>(
@@ -194,14 +250,14 @@ impl Folders {
     /// Returns the volumes whose index is in one of the folders.
     ///
     /// # Errors
-    /// [`BlockError`], also if a disk hangs.
+    /// [`BlockError`], also if a disk does not work.
     pub(super) fn indexed(&self) -> Result<BTreeSet<VolumeName>, BlockError> {
         if let Some(folder) = self.left_out.first() {
-            return Err(hangs(folder));
+            return self.check(folder).map(|()| BTreeSet::new());
         }
         let look = |folder: &PathBuf| {
             let (watch, folder) = (Arc::clone(&self.watches[folder]), folder.clone());
-            (Arc::clone(&watch), move || watch.run(|| names_if_any(&folder)))
+            (Arc::clone(&watch), move || watch.look(|| names_if_any(&folder)))
         };
         let mut indexed = BTreeSet::new();
         for found in look_at_all(self.small.iter().map(look).collect()) {
@@ -232,7 +288,7 @@ impl Folders {
         let mut good: Option<(PathBuf, Vec<u8>, VolumeInfo)> = None;
         let mut bad: Vec<(PathBuf, BlockError)> = Vec::new();
         for path in self.all_small(volume, ".vif")? {
-            let bytes = read_bounded(&path, MAX_VIF_BYTES)?;
+            let bytes = self.read(&path, MAX_VIF_BYTES)?;
             if bytes.is_empty() {
                 continue;
             }
@@ -276,7 +332,7 @@ impl Folders {
                 continue;
             }
             for path in self.small(volume, extension, folder)? {
-                let bytes = read_bounded(&path, MAX_FILE_BYTES)?;
+                let bytes = self.read(&path, MAX_FILE_BYTES)?;
                 let is_sound = match extension {
                     ".vif" => VolumeInfo::decode(&bytes).is_ok(),
                     _ => Ecsum::decode(&bytes).is_ok() && !self.is_outdated(volume, &path)?,
@@ -310,13 +366,14 @@ impl Folders {
     pub(super) fn info(&self, volume: &VolumeName, folder: &Path) -> Result<Option<VolumeInfo>, BlockError> {
         let mut first = None;
         for path in self.small(volume, ".vif", folder)? {
-            let bytes = read_bounded(&path, MAX_VIF_BYTES)?;
-            if bytes.is_empty() {
-                continue;
-            }
-            match VolumeInfo::decode(&bytes) {
+            let decoded = match self.read(&path, MAX_VIF_BYTES) {
+                Ok(bytes) if bytes.is_empty() => continue,
+                Ok(bytes) => VolumeInfo::decode(&bytes).map_err(|error| damaged(&path, error)),
+                Err(error) => Err(error),
+            };
+            match decoded {
                 Ok(info) => return Ok(Some(info)),
-                Err(error) => first = first.or(Some(damaged(&path, error))),
+                Err(error) => first = first.or(Some(error)),
             }
         }
         first.map_or(Ok(None), Err)
@@ -336,10 +393,11 @@ impl Folders {
         };
         let mut first = None;
         for path in self.small(volume, ".ecsum", folder)? {
-            match Ecsum::decode(&read_bounded(&path, MAX_FILE_BYTES)?) {
+            let bytes = self.read(&path, MAX_FILE_BYTES);
+            match bytes.and_then(|bytes| Ecsum::decode(&bytes).map_err(|error| unusable(&path, error))) {
                 Ok(ecsum) if !fits(&ecsum) || self.is_outdated(volume, &path)? => {}
                 Ok(ecsum) => return Ok(Some(ecsum)),
-                Err(error) => first = first.or(Some(unusable(&path, error))),
+                Err(error) => first = first.or(Some(error)),
             }
         }
         first.map_or(Ok(None), Err)
@@ -349,7 +407,7 @@ impl Folders {
     fn is_outdated(&self, volume: &VolumeName, path: &Path) -> Result<bool, BlockError> {
         let info = self.info(volume, parent(path))?;
         let encoding = info.map_or_else(Encoding::default, |info| info.encoding);
-        let found = fs::metadata(path).map_err(fault(path))?;
+        let found = self.run(parent(path), || fs::metadata(path).map_err(fault(path)))?;
         let seconds_ns = found.mtime().saturating_mul(1_000_000_000);
         Ok(predates(seconds_ns.saturating_add(found.mtime_nsec()), encoding))
     }
@@ -359,7 +417,7 @@ impl Folders {
     pub(super) fn deleted(&self, volume: &VolumeName) -> Result<Vec<u64>, BlockError> {
         let mut ids = Vec::new();
         for path in self.all_small(volume, JOURNAL)? {
-            let bytes = fs::read(&path).map_err(fault(&path))?;
+            let bytes = self.run(parent(&path), || fs::read(&path).map_err(fault(&path)))?;
             // An incomplete last entry is still being written.
             ids.extend(bytes.as_chunks::<8>().0.iter().map(|id| u64::from_be_bytes(*id)));
         }
@@ -377,36 +435,45 @@ impl Folders {
         }
     }
 
-    /// Returns all shards with the lengths of their files, and the folders whose disks hang. If a shard is on
-    /// several disks, its first file counts.
+    /// Returns all shards with the lengths of their files, and the folders that cannot be listed, because their disks
+    /// hang, fail or are not mounted. If a shard is on several disks, its first file counts.
     ///
     /// # Errors
-    /// [`BlockError`], also if all disks hang.
+    /// [`BlockError`] if no folder can be listed, or if the machine lacks memory or descriptors.
     pub(super) fn list(&self) -> Result<(BTreeMap<ShardName, u64>, Vec<String>), BlockError> {
-        let look = |folder: &PathBuf| {
-            let (watch, folder) = (Arc::clone(&self.watches[folder]), folder.clone());
-            (Arc::clone(&watch), move || shards_in(&folder, &watch))
-        };
-        let used = self.data.iter().filter(|folder| !self.left_out.contains(*folder));
-        let mut listed = look_at_all(used.map(look).collect()).into_iter();
-        let (mut shards, mut silent) = (BTreeMap::new(), Vec::new());
+        let used: Vec<_> = self.used().collect();
+        let mut listed: BTreeMap<_, _> = used.iter().copied().zip(self.listings(&used)).collect();
+        let (mut shards, mut silent, mut failed) = (BTreeMap::new(), Vec::new(), None);
         for folder in &self.data {
-            let of_folder = match self.left_out.contains(folder) {
-                true => Err(hangs(folder)),
-                false => listed.next().expect("every folder that is used was looked at"),
-            };
+            let of_folder = listed.remove(folder).unwrap_or_else(|| self.check(folder).map(|()| Vec::new()));
+            let fails =
+                |error: &BlockError| !is_shortage(error) && !matches!(error, BlockError::Hangs { .. });
+            self.watches[folder].note_list(!of_folder.as_ref().is_err_and(fails));
             match of_folder {
-                Ok(listed) => listed.into_iter().for_each(|(shard, bytes)| {
+                Ok(found) => found.into_iter().for_each(|(shard, bytes)| {
                     shards.entry(shard).or_insert(bytes);
                 }),
-                Err(BlockError::Hangs { path }) => silent.push(path),
-                Err(error) => return Err(error),
+                Err(error) if is_shortage(&error) => return Err(error),
+                Err(error) => {
+                    tracing::error!(%error, "cannot list a folder; check its disk");
+                    silent.push(folder.display().to_string());
+                    failed = failed.or(Some(error));
+                }
             }
         }
-        match silent.len() < self.data.len() {
-            true => Ok((shards, silent)),
-            false => Err(BlockError::Hangs { path: silent.join(", ") }),
+        match failed.filter(|_| silent.len() == self.data.len()) {
+            Some(error) => Err(error),
+            None => Ok((shards, silent)),
         }
+    }
+
+    /// Lists several folders at once. Returns the results in the same order.
+    fn listings(&self, folders: &[&PathBuf]) -> Vec<Result<Vec<(ShardName, u64)>, BlockError>> {
+        let look = |folder: &&PathBuf| {
+            let (watch, folder) = (self.watch(folder), (*folder).clone());
+            (Arc::clone(&watch), move || shards_in(&folder, &watch))
+        };
+        look_at_all(folders.iter().map(look).collect())
     }
 
     /// Returns a unique temporary name in `folder`, which SeaweedFS ignores.
@@ -425,8 +492,12 @@ fn watched(folder: &Path) -> Arc<DiskWatch> {
     Arc::new(DiskWatch::new(folder))
 }
 
-fn hangs(folder: &Path) -> BlockError {
-    BlockError::Hangs { path: folder.display().to_string() }
+/// Opens and locks a folder, for [`look_at_all`].
+fn opening(
+    watch: &Arc<DiskWatch>,
+) -> (Arc<DiskWatch>, impl FnOnce() -> Result<(PathBuf, FolderLock), BlockError> + Send + 'static + use<>) {
+    let watch = Arc::clone(watch);
+    (Arc::clone(&watch), move || watch.run(|| open_folder(watch.folder())))
 }
 
 /// Opens and locks one folder. Returns its canonical path.
@@ -447,7 +518,16 @@ fn shards_in(folder: &Path, watch: &DiskWatch) -> Result<Vec<(ShardName, u64)>, 
             shards.push((shard, bytes));
         }
     }
-    Ok(shards)
+    // Without this look, the shards of a disk that was just unmounted would count as missing.
+    watch.look(|| Ok(shards))
+}
+
+/// Removes a file, durably. Returns whether it existed. The folder is synced also if the file is gone already: an
+/// earlier attempt may have removed it and failed to make this durable.
+fn remove_durably(path: &Path) -> Result<bool, BlockError> {
+    let removed = exists(path)? && remove_file(path)?;
+    sync_folder(parent(path))?;
+    Ok(removed)
 }
 
 fn read_bounded(path: &Path, most: u64) -> Result<Vec<u8>, BlockError> {
@@ -497,6 +577,11 @@ mod tests {
         matches!(error, BlockError::Hangs { .. })
     }
 
+    /// Whether an error proves nothing about any shard, because a disk fails or is not mounted.
+    fn is_of_a_disk<T>(result: Result<T, BlockError>) -> bool {
+        matches!(result, Err(BlockError::Unmounted { .. }))
+    }
+
     /// Creates two disks with one shard each.
     fn two_disks() -> [tempfile::TempDir; 2] {
         let disks = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -539,7 +624,7 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(folders.silent(), silent, "it is not locked");
-        assert!(folders.find(&shard("17.ec04")).is_err_and(|error| hangs(&error)));
+        assert!(folders.find(&shard("17.ec04")).is_err());
         drop(folders);
         let folders = Folders::open(&[first, second.clone()], None).unwrap();
         assert_eq!(folders.shards().unwrap(), [shard("17.ec03"), shard("17.ec04")]);
@@ -572,5 +657,86 @@ mod tests {
         }
         folders.watches.insert(second.clone(), Arc::new(DiskWatch::new(&second)));
         assert_eq!(folders.shards().unwrap(), [shard("17.ec03"), shard("17.ec04")]);
+    }
+
+    /// Opens the folders `a` and `b` in `root`, with one shard each.
+    fn open_two(root: &Path) -> (Folders, [PathBuf; 2]) {
+        let root = fs::canonicalize(root).unwrap();
+        let disks = ["a", "b"].map(|disk| root.join(disk));
+        for (disk, shard) in disks.iter().zip(["17.ec03", "17.ec04"]) {
+            fs::create_dir(disk).unwrap();
+            fs::write(disk.join(shard), "shard").unwrap();
+        }
+        (Folders::open(&disks, None).unwrap(), disks)
+    }
+
+    /// Looks for shards while the second of the disks of [`open_two`] does not work.
+    fn look_at_the_first_disk(folders: &Folders, [first, second]: &[PathBuf; 2]) {
+        assert_eq!(folders.find(&shard("17.ec03")).unwrap(), first.join("17.ec03"));
+        assert!(is_of_a_disk(folders.find(&shard("17.ec04"))), "it may be on the disk that does not work");
+        assert!(is_of_a_disk(folders.find(&shard("17.ec05"))));
+        assert!(is_of_a_disk(folders.copies(&shard("17.ec03"))));
+        assert!(is_of_a_disk(folders.remove(&shard("17.ec04"))));
+        let (listed, silent) = folders.list().unwrap();
+        assert_eq!(listed.into_keys().collect::<Vec<_>>(), [shard("17.ec03")]);
+        assert_eq!(silent, [second.display().to_string()]);
+        assert_eq!(folders.silent(), silent);
+        assert!(!folders.has_returned(), "there is no other folder to open");
+        assert_eq!(folders.silent(), silent, "it still does not work");
+    }
+
+    #[test]
+    fn a_disk_that_fails_does_not_affect_shards_on_other_disks() {
+        let root = tempfile::tempdir().unwrap();
+        let (mut folders, disks) = open_two(root.path());
+        // Without the check of its place, a file in the place of the folder makes all look-ups fail as on a bad disk.
+        folders.watches.insert(disks[1].clone(), watched(&disks[1]));
+        let aside = root.path().join("aside");
+        fs::rename(&disks[1], &aside).unwrap();
+        fs::write(&disks[1], "no folder").unwrap();
+        look_at_the_first_disk(&folders, &disks);
+        fs::remove_file(&disks[1]).unwrap();
+        fs::rename(&aside, &disks[1]).unwrap();
+        assert!(!folders.has_returned() && folders.silent().is_empty(), "it is listed without a restart");
+        assert_eq!(folders.shards().unwrap(), [shard("17.ec03"), shard("17.ec04")]);
+    }
+
+    #[test]
+    fn shards_on_an_unmounted_disk_are_not_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, disks) = open_two(root.path());
+        let aside = root.path().join("aside");
+        fs::rename(&disks[1], &aside).unwrap();
+        fs::create_dir(&disks[1]).unwrap();
+        look_at_the_first_disk(&folders, &disks);
+        fs::remove_dir(&disks[1]).unwrap();
+        fs::rename(&aside, &disks[1]).unwrap();
+        assert!(!folders.has_returned() && folders.silent().is_empty());
+        assert!(folders.remove(&shard("17.ec04")).unwrap());
+        assert!(!folders.remove(&shard("17.ec04")).unwrap());
+        // Another disk is mounted there that a helper has used before.
+        fs::rename(&disks[1], &aside).unwrap();
+        fs::create_dir(&disks[1]).unwrap();
+        fs::write(disks[1].join(OWN_LOCK), "").unwrap();
+        assert!(folders.has_returned());
+    }
+
+    #[test]
+    fn a_folder_that_fails_at_the_start_is_left_out_until_it_can_be_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = |name: &str| root.path().join(name);
+        fs::create_dir(folder("a")).unwrap();
+        let folders = Folders::open(&[folder("a"), folder("b")], None).unwrap();
+        assert_eq!(folders.silent(), [folder("b").display().to_string()]);
+        assert!(is_of_a_disk(folders.find(&shard("17.ec03"))) && !folders.has_returned());
+        fs::create_dir(folder("b")).unwrap();
+        assert!(folders.has_returned());
+        // The folders cannot be opened again while an operation on a disk may keep a lock.
+        let mut folders = folders;
+        let first = folders.data()[0].clone();
+        folders.watches.insert(first.clone(), Arc::new(DiskWatch::with_patience(&first, Duration::ZERO)));
+        let _end = hang(&folders.watches[&first]);
+        assert!(!folders.has_returned());
+        assert!(Folders::open(&[folder("c")], None).is_err(), "there is no other folder");
     }
 }

@@ -9,8 +9,10 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use store_api::BlockError;
 
 use super::ecsum::{ShardSums, crc32c, crc32c_joined};
 
@@ -45,14 +47,17 @@ pub(super) enum Fault {
     /// The bytes in this range do not match their checksum.
     Differs(Range<u64>),
     /// The bytes cannot be read.
-    Io(io::Error),
+    Unread(BlockError),
 }
 
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
+impl From<BlockError> for Fault {
+    fn from(error: BlockError) -> Self {
+        Self::Unread(error)
     }
 }
+
+/// Fills a buffer with the bytes of a file from an offset on.
+pub(super) type Fill<'f> = &'f dyn Fn(u64, &mut [u8]) -> Result<(), BlockError>;
 
 impl Known {
     /// Creates an entry without learned checksums.
@@ -92,18 +97,18 @@ impl Known {
     }
 
     /// Verifies a block of the file, unless that was already done.
-    pub(super) fn learn(&self, file: &File, block: usize) -> Result<(), Fault> {
+    pub(super) fn learn(&self, fill: Fill<'_>, block: usize) -> Result<(), Fault> {
         let _alone = locked(&self.learning[block]);
         if locked(&self.blocks)[block].is_some() {
             return Ok(());
         }
-        self.learn_anew(file, block)
+        self.learn_anew(fill, block)
     }
 
     /// Verifies a block again, regardless of earlier results, and replaces its learned checksums.
-    pub(super) fn learn_anew(&self, file: &File, block: usize) -> Result<(), Fault> {
+    pub(super) fn learn_anew(&self, fill: Fill<'_>, block: usize) -> Result<(), Fault> {
         let range = self.sums.range(block);
-        match sum_chunks(file, range.clone()) {
+        match sum_chunks(fill, range.clone()) {
             Ok((sum, chunks)) if sum == self.sums.blocks()[block] => {
                 locked(&self.blocks)[block] = Some(chunks.into());
                 Ok(())
@@ -122,12 +127,12 @@ impl Known {
 }
 
 /// Computes the CRC32C of a range, and of each of its chunks.
-pub(super) fn sum_chunks(file: &File, range: Range<u64>) -> io::Result<(u32, Vec<u32>)> {
+pub(super) fn sum_chunks(fill: Fill<'_>, range: Range<u64>) -> Result<(u32, Vec<u32>), BlockError> {
     let mut buffer = vec![0; CHUNK_BYTES as usize];
     let (mut sum, mut chunks) = (crc32c(&[]), Vec::new());
     for start in range.clone().step_by(CHUNK_BYTES as usize) {
         let chunk = &mut buffer[..(range.end - start).min(CHUNK_BYTES) as usize];
-        file.read_exact_at(chunk, start)?;
+        fill(start, chunk)?;
         let crc = crc32c(chunk);
         sum = crc32c_joined(sum, crc, chunk.len() as u64);
         chunks.push(crc);
@@ -179,8 +184,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::super::ecsum::{Ecsum, made};
     use super::super::vif::Ratio;
     use super::*;
@@ -188,14 +191,15 @@ mod tests {
     #[test]
     fn a_read_of_one_block_does_not_wait_for_another_block() {
         let shards = vec![vec![5_u8; (1 << 20) + 9]; 3];
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        fs::write(folder.path().join("shard"), &shards[0]).expect("written");
-        let file = File::open(folder.path().join("shard")).expect("there");
+        let fill = |offset: u64, chunk: &mut [u8]| {
+            chunk.copy_from_slice(&shards[0][offset as usize..][..chunk.len()]);
+            Ok(())
+        };
         let ecsum = made::ecsum(Ratio::new(2, 1).expect("possible"), 1 << 20, &shards);
         let sums = Ecsum::decode(&ecsum).expect("just made").shard(0).expect("it is there").clone();
         let known = Known::new(sums);
         let _reading = locked(&known.learning[0]);
-        known.learn(&file, 1).expect("the bytes are right");
+        known.learn(&fill, 1).expect("the bytes are right");
         assert_eq!((known.chunk(0), known.chunk(1 << 20)), (None, Some(crc32c(&[5; 9]))));
     }
 }

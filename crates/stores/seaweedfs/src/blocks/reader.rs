@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use block_files::{
-    StoredBlock, Wait, block_fault, corrupt, fault, forget_all, missing, open_file, range_end, read_ahead,
-    read_by_chunks, read_exact, read_through,
+    DiskWatch, StoredBlock, Wait, block_fault, corrupt, fault, forget_all, missing, open_file, range_end,
+    read_ahead, read_by_chunks, read_exact, read_through,
 };
 use repair::{BlockId, Digest};
 use store_api::{BlockError, BlockReader, Gate};
@@ -39,13 +39,20 @@ pub(super) struct ShardReader {
     file: File,
     bytes: u64,
     check: Check,
+    watch: Arc<DiskWatch>,
 }
 
 impl ShardReader {
-    /// Creates a reader of an open file. Fails if the file's length contradicts its checksums.
-    pub(super) fn new(shard: &ShardName, path: &Path, file: File, check: Check) -> Result<Self, BlockError> {
+    /// Creates a reader of an open file. `watch` is that of the file's disk. Fails if the file's length contradicts its
+    /// checksums.
+    pub(super) fn new(
+        shard: &ShardName,
+        path: &Path,
+        (file, check): (File, Check),
+        watch: Arc<DiskWatch>,
+    ) -> Result<Self, BlockError> {
         let bytes = file.metadata().map_err(fault(path))?.len();
-        let reader = Self { block: shard.block_id(), path: path.to_owned(), file, bytes, check };
+        let reader = Self { block: shard.block_id(), path: path.to_owned(), file, bytes, check, watch };
         reader.check_length()?;
         Ok(reader)
     }
@@ -79,7 +86,7 @@ impl ShardReader {
     fn fault(&self, fault: Fault) -> BlockError {
         match fault {
             Fault::Differs(range) => self.differs(&range),
-            Fault::Io(error) => block_fault(&self.block, &self.path)(error),
+            Fault::Unread(error) => error,
         }
     }
 
@@ -133,7 +140,7 @@ impl ShardReader {
     }
 
     fn learn(&self, known: &Known, start: u64) -> Result<u32, BlockError> {
-        known.learn(&self.file, known.block_of(start)).map_err(|fault| self.fault(fault))?;
+        known.learn(&self.filling(), known.block_of(start)).map_err(|fault| self.fault(fault))?;
         Ok(known.chunk(start).expect("its block was just learned"))
     }
 
@@ -141,7 +148,7 @@ impl ShardReader {
     /// more.
     fn read_changed(&self, known: &Known, start: u64, chunk: &mut [u8]) -> Result<bool, BlockError> {
         let block = known.block_of(start);
-        known.learn_anew(&self.file, block).map_err(|fault| self.fault(fault))?;
+        known.learn_anew(&self.filling(), block).map_err(|fault| self.fault(fault))?;
         self.fill(start, chunk, Wait::AsLongAsItTakes)?;
         if known.chunk(start) == Some(crc32c(chunk)) {
             return Ok(true);
@@ -150,7 +157,17 @@ impl ShardReader {
     }
 
     fn fill(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
-        read_exact(&self.file, buffer, offset, wait).map_err(block_fault(&self.block, &self.path))
+        let mut read =
+            || read_exact(&self.file, buffer, offset, wait).map_err(block_fault(&self.block, &self.path));
+        match wait {
+            Wait::Never => read(),
+            Wait::AsLongAsItTakes => self.watch.read(read),
+        }
+    }
+
+    /// Returns a function that fills a buffer and waits for the medium.
+    fn filling(&self) -> impl Fn(u64, &mut [u8]) -> Result<(), BlockError> {
+        move |offset, buffer| self.fill(offset, buffer, Wait::AsLongAsItTakes).map(drop)
     }
 
     /// Returns the range that must be read to return `bytes`. At either end, the range is extended to the
@@ -199,6 +216,12 @@ impl StoredBlock for ShardReader {
     /// Verifies all bytes of the shard. Without `.ecsum`, this only shows that the bytes can be read, not
     /// that they are correct.
     fn verify(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
+        self.verify_all(gate).map_err(|error| self.watch.explained(error))
+    }
+}
+
+impl ShardReader {
+    fn verify_all(&self, gate: &dyn Gate) -> Result<Option<Digest>, BlockError> {
         // Drop the page cache, so that the disk is read. If that fails, this checks the cached bytes, which
         // readers would get too.
         forget_all(&self.file);
@@ -206,7 +229,7 @@ impl StoredBlock for ShardReader {
         match &self.check {
             Check::Nothing(_) => {
                 read_through(&self.block, 0..self.bytes, VERIFY_BYTES, gate, |piece, _| {
-                    sum_chunks(&self.file, piece).map(drop).map_err(block_fault(&self.block, &self.path))
+                    sum_chunks(&self.filling(), piece).map(drop)
                 })?;
                 Ok(None)
             }
@@ -216,7 +239,7 @@ impl StoredBlock for ShardReader {
                     .expect("the block size was checked when the file was read");
                 read_through(&self.block, 0..sums.bytes(), block_bytes, gate, |piece, _| {
                     let block = (piece.start / block_bytes) as usize;
-                    known.learn_anew(&self.file, block).map_err(|fault| self.fault(fault))
+                    known.learn_anew(&self.filling(), block).map_err(|fault| self.fault(fault))
                 })?;
                 Ok(Some(sums.digest()))
             }
@@ -227,4 +250,43 @@ impl StoredBlock for ShardReader {
 /// Opens a shard's file; a missing file is reported as a missing block.
 pub(super) fn open(shard: &ShardName, path: &Path) -> Result<File, BlockError> {
     open_file(path, || missing(&shard.block_id(), path))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use std::{fs, thread};
+
+    use store_api::OpenGate;
+
+    use super::*;
+
+    /// A disk that hangs would otherwise use up the helper's threads, one read after another.
+    #[test]
+    fn no_read_begins_on_a_disk_that_hangs() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("5.ec00");
+        fs::write(&path, "shard").expect("written");
+        let watch = Arc::new(DiskWatch::with_patience(folder.path(), Duration::ZERO));
+        let (shard, file) = ("5.ec00".parse().expect("a shard"), File::open(&path).expect("there"));
+        let reader = ShardReader::new(&shard, &path, (file, Check::Nothing(None)), watch.clone());
+        let reader = reader.expect("there");
+        let ((begun, has_begun), (end, ends)) = (mpsc::channel(), mpsc::channel::<()>());
+        let hanging = thread::spawn(move || {
+            watch.read(|| {
+                begun.send(()).expect("the test waits");
+                Ok(ends.recv().is_err())
+            })
+        });
+        has_begun.recv().expect("begun");
+        let is_hanging = |error: BlockError| matches!(error, BlockError::Hangs { .. });
+        let mut bytes = [0; 5];
+        assert!(reader.read_at(0, &mut bytes).is_err_and(is_hanging));
+        assert!(reader.verify(&OpenGate).is_err_and(is_hanging));
+        drop(end);
+        assert!(hanging.join().expect("it ends").expect("it works"));
+        reader.read_at(0, &mut bytes).expect("the disk answers again");
+        assert_eq!(&bytes, b"shard");
+    }
 }

@@ -1,12 +1,11 @@
 //! [`ShardBlocks`]: serves the shards of one volume server as Mend's blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use block_files::{StoredBlock, fault, most_free, parent, sync_folder};
+use block_files::{StoredBlock, fault, most_free, parent};
 use repair::wire::control::{Description, HeldBlock};
 use repair::{BlockId, Digest, LocalBlock, Sink};
 use store_api::{BlockError, BlockList, BlockReader, Blocks, Delivery, Gate, Publish, Sinks, Sources};
@@ -65,12 +64,12 @@ pub struct ShardFacts {
 
 impl ShardBlocks {
     /// Opens the `-dir` folders of a volume server, given in the server's order, and its `-dir.idx` folder if
-    /// it has one. Removes temporary files that a crash of Mend left there. Folders whose disks hang are left
-    /// out if there are others.
+    /// it has one. Removes temporary files that a crash of Mend left there. Folders whose disks hang or fail are
+    /// left out if there are others.
     ///
     /// # Errors
-    /// [`BlockError::Io`] if a folder cannot be used, or another helper uses it; [`BlockError::Hangs`] if all
-    /// disks hang.
+    /// [`BlockError::Io`] if a folder cannot be used, or another helper uses it; the error of the first disk if no
+    /// disk works.
     pub fn open(folders: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
         let folders = Folders::open(folders, index)?;
         let shared = Shared { folders, memory: Memory::default(), unchecked: Mutex::default() };
@@ -99,7 +98,10 @@ impl ShardBlocks {
         let Some(recorded) = recorded else { return opened };
         match opened {
             Ok(reader) if reader.digest() == Some(recorded) => Ok(reader),
-            Err(error @ (BlockError::Missing { .. } | BlockError::Hangs { .. })) => Err(error),
+            Err(
+                error
+                @ (BlockError::Missing { .. } | BlockError::Hangs { .. } | BlockError::Unmounted { .. }),
+            ) => Err(error),
             other => match self.copy_with(&shard(block)?, recorded) {
                 Some(reader) => Ok(reader),
                 None => other.and_then(|reader| match reader.digest() {
@@ -112,7 +114,7 @@ impl ShardBlocks {
 
     /// Opens the copy of a shard whose checksums have this digest.
     fn copy_with(&self, shard: &ShardName, digest: Digest) -> Option<Arc<dyn StoredBlock>> {
-        let copies = self.shared.folders.copies(shard).ok()?;
+        let (copies, _) = self.shared.folders.copies_found(shard);
         let mut readers = copies.iter().skip(1).filter_map(|path| self.shared.reader(shard, path).ok());
         readers
             .find(|reader| reader.digest() == Some(digest))
@@ -180,7 +182,7 @@ impl ShardBlocks {
     /// on several disks.
     ///
     /// # Errors
-    /// [`BlockError::Io`].
+    /// [`BlockError`], also if the disk of any folder does not work.
     pub fn copies(&self, shard: &ShardName) -> Result<Vec<PathBuf>, BlockError> {
         self.shared.folders.copies(shard)
     }
@@ -189,7 +191,7 @@ impl ShardBlocks {
     /// `-dir.idx` folder is then probably missing in the configuration.
     ///
     /// # Errors
-    /// [`BlockError`], also if a disk hangs.
+    /// [`BlockError`], also if a disk does not work.
     pub fn volumes_without_index(&self) -> Result<Vec<VolumeName>, BlockError> {
         let folders = &self.shared.folders;
         let indexed = folders.indexed()?;
@@ -201,24 +203,31 @@ impl ShardBlocks {
 
     /// Chooses the folder of a new shard. If a copy of the shard exists, returns the copy's folder. Otherwise
     /// compares the folders by these criteria, in this order: enough space; a copy of the volume's `.vif`, of
-    /// its `.ecsum`, of its `.ecx`; the most free space.
+    /// its `.ecsum`, of its `.ecx`; the most free space. Folders that cannot be examined are left out if there are
+    /// others.
     fn folder_for(&self, shard: &ShardName, bytes: u64) -> Result<PathBuf, BlockError> {
         let folders = &self.shared.folders;
         if let Some(path) = folders.copies(shard)?.first() {
             return Ok(parent(path).to_owned());
         }
-        let mut best: Option<(_, &PathBuf)> = None;
-        for folder in folders.data() {
+        let score = |folder: &Path| {
             let has = |extension| folders.has(&shard.volume, extension, folder);
             let free = folders.free_bytes(folder)?;
-            let score = (free >= bytes, has(".vif")?, has(".ecsum")?, has(".ecx")?, free);
-            if best.as_ref().is_none_or(|(other, _)| score > *other) {
-                best = Some((score, folder));
+            Ok::<_, BlockError>((free >= bytes, has(".vif")?, has(".ecsum")?, has(".ecx")?, free))
+        };
+        let (mut best, mut failed) = (None::<(_, &PathBuf)>, None);
+        for folder in folders.data() {
+            match score(folder.as_path()) {
+                Ok(score) if best.as_ref().is_none_or(|(other, _)| score > *other) => {
+                    best = Some((score, folder));
+                }
+                Ok(_) => {}
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
         let none =
             || fault(Path::new("-dir"))(io::Error::new(io::ErrorKind::InvalidInput, "no folder is given"));
-        best.map(|(_, folder)| folder.clone()).ok_or_else(none)
+        best.map(|(_, folder)| folder.clone()).ok_or_else(|| failed.unwrap_or_else(none))
     }
 }
 
@@ -280,7 +289,12 @@ impl Shared {
     }
 
     fn reader(&self, shard: &ShardName, path: &Path) -> Result<ShardReader, BlockError> {
-        let file = open(shard, path)?;
+        self.reader_of(shard, path).map_err(|error| self.folders.watch(parent(path)).explained(error))
+    }
+
+    fn reader_of(&self, shard: &ShardName, path: &Path) -> Result<ShardReader, BlockError> {
+        let watch = self.folders.watch(parent(path));
+        let file = watch.read(|| open(shard, path))?;
         let check = match self.used_sums(shard, parent(path))? {
             Some(sums) => Check::Ecsum(self.memory.of(&file, &sums).map_err(fault(path))?),
             None => {
@@ -288,7 +302,7 @@ impl Shared {
                 Check::Nothing(info.and_then(|info| info.shard_bytes))
             }
         };
-        ShardReader::new(shard, path, file, check)
+        ShardReader::new(shard, path, (file, check), watch)
     }
 }
 
@@ -327,12 +341,7 @@ impl Blocks for ShardBlocks {
     /// Removes the shard from all of the server's disks. The shard must be unmounted first, since the server
     /// continues to serve a mounted file.
     fn remove(&self, block: &BlockId) -> Result<bool, BlockError> {
-        let copies = self.shared.folders.copies(&shard(block)?)?;
-        for path in &copies {
-            fs::remove_file(path).map_err(fault(path))?;
-            sync_folder(parent(path))?;
-        }
-        Ok(!copies.is_empty())
+        self.shared.folders.remove(&shard(block)?)
     }
 
     fn list(&self) -> Result<Vec<HeldBlock>, BlockError> {
@@ -361,7 +370,8 @@ impl Blocks for ShardBlocks {
         self.shared.folders.silent()
     }
 
-    /// Whether a folder can be used again that was left out because its disk did not answer.
+    /// Whether a folder can be used again that was left out because its disk did not work, or another disk is mounted
+    /// in the place of a folder.
     fn is_displaced(&self) -> bool {
         self.shared.folders.has_returned()
     }

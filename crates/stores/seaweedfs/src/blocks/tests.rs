@@ -576,6 +576,37 @@ fn no_shard_is_written_while_a_disk_has_a_journal_of_an_earlier_encoding() {
 }
 
 #[test]
+fn an_unmounted_disk_makes_no_shard_missing_and_gets_none() {
+    let server = Server::new();
+    let blocks = server.open();
+    let mut writer = blocks.create(&sink("p_5.ec02", BYTES)).expect("room");
+    writer.write_at(0, &server.shards[2]).expect("room");
+    writer.seal().expect("agrees");
+    fs::rename(server.folder("b"), server.folder("disk")).expect("renamed");
+    fs::create_dir(server.folder("b")).expect("a free name");
+    let is_unmounted = |error: BlockError| matches!(error, BlockError::Unmounted { .. });
+    let lost = id("p_5.ec01");
+    assert!(blocks.open_block(&lost).map(drop).is_err_and(is_unmounted));
+    assert!(blocks.verify(&lost, &OpenGate).is_err_and(is_unmounted));
+    assert!(blocks.describe(&lost).is_err_and(is_unmounted));
+    assert!(blocks.remove(&lost).is_err_and(is_unmounted));
+    assert!(blocks.list().is_err());
+    let list = blocks.list_answering().expect("the other disk works");
+    assert_eq!((list.held.len(), list.silent.len()), (1, 1));
+    assert_eq!(blocks.silent_folders(), list.silent);
+    assert!(make(&blocks, "p_5.ec01", &server.shards[1]).is_err_and(is_unmounted));
+    assert!(writer.commit().map(drop).is_err_and(is_unmounted), "the other disk may have a copy");
+    assert!(server.names("b").is_empty(), "nothing is written to the disk of the mount point");
+    blocks.verify(&id("p_5.ec00"), &OpenGate).expect("it is on the other disk");
+    fs::remove_dir(server.folder("b")).expect("empty");
+    fs::rename(server.folder("disk"), server.folder("b")).expect("renamed back");
+    assert!(!blocks.is_displaced(), "it is the same disk");
+    assert!(blocks.silent_folders().is_empty());
+    assert_eq!(blocks.list().expect("readable").len(), 2);
+    assert!(blocks.remove(&lost).expect("removed"));
+}
+
+#[test]
 fn a_copy_on_another_disk_prevents_a_commit() {
     let server = Server::new();
     let blocks = server.open();

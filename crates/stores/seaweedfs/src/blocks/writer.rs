@@ -71,7 +71,9 @@ impl ShardWriter {
             chunks,
             committed: false,
         };
-        sized.map(|()| writer) // On an error, dropping the writer removes the file.
+        // On an error, dropping the writer removes the file. If the disk was unmounted meanwhile, the file is on the disk
+        // of the mount point.
+        sized.and_then(|()| writer.shared.folders.check(folder)).map(|()| writer)
     }
 
     fn chunk(&self, index: usize) -> Range<u64> {
@@ -203,7 +205,8 @@ impl Intake for ShardWriter {
             None => Check::Nothing(Some(self.draft.bytes())),
         };
         let file = open(&self.shard, &self.temporary)?;
-        Ok(Arc::new(ShardReader::new(&self.shard, &self.temporary, file, check)?))
+        let watch = self.shared.folders.watch(&self.folder);
+        Ok(Arc::new(ShardReader::new(&self.shard, &self.temporary, (file, check), watch)?))
     }
 }
 
