@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Client, OrphanView, ParityScrubView, ScrubState, ScrubView, UncheckedStripes};
+use client::{CatalogState, Client, OrphanView, ParityScrubView, ScrubState, ScrubView, UncheckedStripes};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
