@@ -2,9 +2,9 @@
 
 use crate::commands::CatalogCommand;
 use crate::control::{Control, outer_facts};
+use crate::error::RequestError;
 use crate::out::answer;
 use crate::storing::ask::Ask;
-use crate::error::RequestError;
 use views::{AcceptRequest, AcceptedView};
 
 impl CatalogCommand {

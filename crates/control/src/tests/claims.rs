@@ -38,7 +38,10 @@ fn claims_count_while_their_helpers_are_down_and_the_coordinator_restarts() {
     accept(&mut cluster).unwrap();
     cluster.restart();
     let error = accept(&mut cluster).unwrap_err();
-    assert!(matches!(error, RequestError::Settling { .. }), "it is not known which blocks helpers hold: {error}");
+    assert!(
+        matches!(error, RequestError::Settling { .. }),
+        "it is not known which blocks helpers hold: {error}"
+    );
     ["h1", "h2", "h3", "h4"].iter().for_each(|name| cluster.start(name));
     cluster.wait(Duration::from_secs(60));
     cluster.begin("g", 8192).unwrap();

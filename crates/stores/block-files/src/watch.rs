@@ -7,6 +7,7 @@
 //! the folder is still at its path before it returns that a file does not exist.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -22,6 +23,8 @@ use crate::{FolderLock, FolderPlace, OWN_LOCK, check_writable, fault, is_of_medi
 const HANGS_AFTER: Duration = Duration::from_secs(30);
 /// A read of a block may take this many times as long: disks try again and again to read a bad sector.
 const READ_FACTOR: u32 = 2;
+/// A disk that has failed for this long without a pause as long counts as lost. It is the default grace period of nodes.
+const LOST_AFTER: Duration = Duration::from_secs(600);
 /// The interval at which unfinished looks are examined.
 const RECHECK_EVERY: Duration = Duration::from_millis(50);
 
@@ -35,6 +38,14 @@ pub struct DiskWatch {
     place: OnceLock<FolderPlace>,
     /// Whether the last list of the folder's files failed.
     is_unlisted: AtomicBool,
+    failures: Mutex<Option<Failures>>,
+}
+
+/// When the whole disk failed first and last, without a long pause in between.
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    first: Instant,
+    last: Instant,
 }
 
 /// The uses in progress.
@@ -65,6 +76,7 @@ impl DiskWatch {
             uses: Mutex::default(),
             place: OnceLock::new(),
             is_unlisted: AtomicBool::new(false),
+            failures: Mutex::default(),
         }
     }
 
@@ -128,22 +140,60 @@ impl DiskWatch {
         }
     }
 
-    /// Checks that the opened folder is still at its path.
+    /// Checks that the opened folder is still at its path. A disk that fails is not unmounted.
     fn check_place(&self) -> Result<(), BlockError> {
-        self.place.get().map_or(Ok(()), FolderPlace::check)
+        self.place.get().map_or(Ok(()), FolderPlace::check).map_err(|unmounted| {
+            match fs::metadata(&self.folder) {
+                Err(error) if is_of_medium(&error) => fault(&self.folder)(error),
+                Ok(_) | Err(_) => unmounted,
+            }
+        })
     }
 
     /// Returns the error to report for a block on this disk that cannot be opened or read. If the whole disk is
-    /// unmounted or fails, the error says so, because it then proves nothing about the block. Blocks.
+    /// unmounted or fails, the error says so, because it then proves nothing about the block, unless the disk is
+    /// [lost](Self::is_lost). Blocks.
     pub fn explained(&self, error: BlockError) -> BlockError {
-        let is_medium = matches!(&error, BlockError::Io { source, .. } if is_of_medium(source));
+        let is_medium = is_medium_error(&error);
         match self.look(|| if is_medium { check_writable(&self.folder) } else { Ok(()) }) {
-            Err(whole @ BlockError::Unmounted { .. }) => whole,
+            Err(whole @ BlockError::Unmounted { .. }) => return whole,
             Err(whole) if is_medium => {
-                self.fails(&format!("{error}, and the whole disk seems to fail ({whole})"))
+                self.note_failure(Instant::now());
+                if !self.is_lost() {
+                    return self.fails(&format!("{error}, and the whole disk seems to fail ({whole})"));
+                }
             }
-            Ok(()) | Err(_) => error,
+            Ok(()) if is_medium => *self.failures() = None,
+            Ok(()) | Err(_) => {}
         }
+        error
+    }
+
+    /// Records the error with which opening or listing the folder has failed; `None` if it succeeded.
+    pub fn note(&self, error: Option<&BlockError>) {
+        match error {
+            None => *self.failures() = None,
+            Some(error) if is_medium_error(error) => self.note_failure(Instant::now()),
+            Some(_) => {}
+        }
+    }
+
+    /// Records that the whole disk fails at this time.
+    pub fn note_failure(&self, now: Instant) {
+        let mut failures = self.failures();
+        let known = failures.filter(|known| now.saturating_duration_since(known.last) < LOST_AFTER);
+        let first = known.map_or(now, |known| known.first);
+        *failures = Some(Failures { first, last: now });
+    }
+
+    /// Whether the disk has failed for so long that its blocks count as lost. A disk that hangs or is not mounted is
+    /// not lost.
+    pub fn is_lost(&self) -> bool {
+        self.failures().is_some_and(|known| known.last.saturating_duration_since(known.first) >= LOST_AFTER)
+    }
+
+    fn failures(&self) -> MutexGuard<'_, Option<Failures>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the error for a disk that fails for this reason. It proves nothing about any block.
@@ -197,6 +247,11 @@ impl DiskWatch {
     }
 }
 
+/// Whether a read failed because of the medium.
+fn is_medium_error(error: &BlockError) -> bool {
+    matches!(error, BlockError::Io { source, .. } if is_of_medium(source))
+}
+
 impl Drop for Using<'_> {
     fn drop(&mut self) {
         self.watch.uses().due.remove(&self.number);
@@ -243,7 +298,7 @@ fn are_done<T>(found: &[Option<T>], watches: &[Arc<DiskWatch>]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, io};
+    use std::io;
 
     use rustix::io::Errno;
 
@@ -345,6 +400,24 @@ mod tests {
         let error = failed(Errno::IO);
         assert!(error.to_string().contains("17.ec03") && is_unmounted::<()>(Err(error)));
         assert!(matches!(failed(Errno::LOOP), BlockError::Io { .. }), "an error of the file");
+    }
+
+    #[test]
+    fn a_disk_that_fails_for_ten_minutes_is_lost() {
+        let watch = DiskWatch::new(Path::new("/d1"));
+        let (begun, minute) = (Instant::now(), Duration::from_secs(60));
+        for minutes in [0, 5, 9] {
+            watch.note_failure(begun + minutes * minute);
+            assert!(!watch.is_lost());
+        }
+        watch.note_failure(begun + 10 * minute);
+        assert!(watch.is_lost());
+        watch.note(None);
+        assert!(!watch.is_lost());
+        for minutes in [20, 30] {
+            watch.note_failure(begun + minutes * minute);
+        }
+        assert!(!watch.is_lost(), "it may have worked for ten minutes");
     }
 
     #[test]

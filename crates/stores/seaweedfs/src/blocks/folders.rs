@@ -63,8 +63,9 @@ impl Folders {
                 }
                 Err(error) if is_of_disk(&error) => {
                     tracing::error!(%error, "leaving out a folder, and its shards, until its disk works");
-                    failed = failed.or(Some(error));
+                    watch.note(Some(&error));
                     left_out.insert(watch.folder().to_owned());
+                    failed = failed.or(Some(error));
                     (watch.folder().to_owned(), Arc::clone(watch))
                 }
                 Err(error) => return Err(error),
@@ -116,11 +117,19 @@ impl Folders {
         Arc::clone(&self.watches[folder])
     }
 
-    /// Returns the folders of shards that were left out or could not be listed, or whose disks hang now.
+    /// Returns the folders of shards that were left out or could not be listed, or whose disks hang now. It is not known
+    /// which shards they have, unless their disks are [lost](Self::is_lost).
     pub(super) fn silent(&self) -> Vec<String> {
         let is_silent =
             |folder: &&PathBuf| self.left_out.contains(*folder) || self.watches[*folder].is_silent();
-        self.data.iter().filter(is_silent).map(|folder| folder.display().to_string()).collect()
+        let silent = self.data.iter().filter(is_silent).filter(|folder| !self.is_lost(folder));
+        silent.map(|folder| folder.display().to_string()).collect()
+    }
+
+    /// Whether a folder's disk has failed for so long that its shards count as lost.
+    fn is_lost(&self, folder: &Path) -> bool {
+        let watch = &self.watches[folder];
+        watch.is_lost() && watch.check().is_ok()
     }
 
     /// Whether the folders must be opened again, because one that was left out can be opened now, or another folder is
@@ -133,12 +142,16 @@ impl Folders {
         let unlisted: Vec<_> = self.used().filter(|folder| self.watches[*folder].is_unlisted()).collect();
         for (folder, listed) in unlisted.iter().zip(self.listings(&unlisted)) {
             self.watches[*folder].note_list(listed.is_ok());
+            self.watches[*folder].note(listed.as_ref().err());
         }
         if self.used().any(|folder| self.watches[folder].check().is_err()) {
             return false;
         }
-        let left_out = self.left_out.iter().map(|folder| opening(&self.watches[folder])).collect();
-        displaced.contains(&true) || look_at_all(left_out).iter().any(Result::is_ok)
+        let opened = look_at_all(self.left_out.iter().map(|folder| opening(&self.watches[folder])).collect());
+        for (folder, opened) in self.left_out.iter().zip(&opened) {
+            self.watches[folder].note(opened.as_ref().err());
+        }
+        displaced.contains(&true) || opened.iter().any(Result::is_ok)
     }
 
     /// Returns the folders of shards that were opened.
@@ -436,34 +449,36 @@ impl Folders {
     }
 
     /// Returns all shards with the lengths of their files, and the folders that cannot be listed, because their disks
-    /// hang, fail or are not mounted. If a shard is on several disks, its first file counts.
+    /// hang, fail or are not mounted. Folders on [lost](Self::is_lost) disks count as empty. If a shard is on several disks, its first file counts.
     ///
     /// # Errors
     /// [`BlockError`] if no folder can be listed, or if the machine lacks memory or descriptors.
     pub(super) fn list(&self) -> Result<(BTreeMap<ShardName, u64>, Vec<String>), BlockError> {
         let used: Vec<_> = self.used().collect();
         let mut listed: BTreeMap<_, _> = used.iter().copied().zip(self.listings(&used)).collect();
-        let (mut shards, mut silent, mut failed) = (BTreeMap::new(), Vec::new(), None);
+        let (mut shards, mut silent, mut failed) = (BTreeMap::new(), Vec::new(), Vec::new());
         for folder in &self.data {
             let of_folder = listed.remove(folder).unwrap_or_else(|| self.check(folder).map(|()| Vec::new()));
             let fails =
                 |error: &BlockError| !is_shortage(error) && !matches!(error, BlockError::Hangs { .. });
             self.watches[folder].note_list(!of_folder.as_ref().is_err_and(fails));
+            self.watches[folder].note(of_folder.as_ref().err());
             match of_folder {
                 Ok(found) => found.into_iter().for_each(|(shard, bytes)| {
                     shards.entry(shard).or_insert(bytes);
                 }),
                 Err(error) if is_shortage(&error) => return Err(error),
                 Err(error) => {
-                    tracing::error!(%error, "cannot list a folder; check its disk");
-                    silent.push(folder.display().to_string());
-                    failed = failed.or(Some(error));
+                    let is_lost = self.is_lost(folder);
+                    tracing::error!(%error, is_lost, "cannot list a folder; check its disk");
+                    silent.extend((!is_lost).then(|| folder.display().to_string()));
+                    failed.push(error);
                 }
             }
         }
-        match failed.filter(|_| silent.len() == self.data.len()) {
-            Some(error) => Err(error),
-            None => Ok((shards, silent)),
+        match failed.len() == self.data.len() {
+            true => Err(failed.swap_remove(0)),
+            false => Ok((shards, silent)),
         }
     }
 
@@ -565,7 +580,7 @@ fn clean(folder: &Path) -> Result<(), BlockError> {
 mod tests {
     use std::sync::mpsc;
     use std::thread;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -657,6 +672,21 @@ mod tests {
         }
         folders.watches.insert(second.clone(), Arc::new(DiskWatch::new(&second)));
         assert_eq!(folders.shards().unwrap(), [shard("17.ec03"), shard("17.ec04")]);
+    }
+
+    #[test]
+    fn shards_on_a_disk_that_has_failed_for_ten_minutes_are_not_listed() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, [_, second]) = open_two(root.path());
+        fs::rename(&second, root.path().join("gone")).unwrap();
+        let now = Instant::now();
+        folders.watches[&second].note_failure(now);
+        assert_eq!(folders.list().unwrap().1, [second.display().to_string()]);
+        folders.watches[&second].note_failure(now + Duration::from_secs(599));
+        folders.watches[&second].note_failure(now + Duration::from_secs(600));
+        let (listed, silent) = folders.list().unwrap();
+        assert_eq!(listed.into_keys().collect::<Vec<_>>(), [shard("17.ec03")]);
+        assert_eq!((silent, folders.silent()), (Vec::new(), Vec::<String>::new()));
     }
 
     /// Opens the folders `a` and `b` in `root`, with one shard each.
