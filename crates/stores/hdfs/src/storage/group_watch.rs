@@ -1,10 +1,10 @@
 //! The background task that follows the block groups.
 //!
 //! After one listing, the edit log tells of files, and the NameNode's own lists tell of lost blocks. The lists are read
-//! concurrently, so losses become known during long queries for files. While both can be read, all groups are listed rarely, except for some minutes (and at least once) after a DataNode has come or
-//! gone, and after a listing that failed. Folders that the listing lacked are looked for, and cause another listing
-//! once they exist. Otherwise the groups are listed again and again, with pauses that bound the load on the NameNode,
-//! and also when a DataNode comes or goes.
+//! concurrently, so losses become known during long queries for files. While both can be read, all groups are listed
+//! rarely, except for some minutes (and at least once) after a DataNode has come or gone, and after a listing that
+//! failed. Folders that the listing lacked are looked for, and cause another listing once they exist. Otherwise the groups
+//! are listed again and again, with pauses that bound the load on the NameNode, and also when a DataNode comes or goes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -118,8 +118,8 @@ impl Watch {
         }
     }
 
-    /// Follows changes until the next listing is due: after `pause`, or earlier if a change calls for
-    /// one; but rarely while a complete listing would show nothing new.
+    /// Follows changes until the next listing is due: after `pause`, or earlier if a change calls for one; but rarely
+    /// while a complete listing would show nothing new.
     async fn follow_for(&mut self, storage: &Weak<HdfsSystem>, pause: Duration) {
         let began = Instant::now();
         let mut is_wanted = false;
