@@ -5,7 +5,7 @@ use std::time::Duration;
 /// If the lists could last be read longer ago than this, all groups are listed again and again instead.
 const BLIND_AFTER: Duration = Duration::from_secs(300);
 
-/// What is known of the lists.
+/// The result of the last looks at the lists.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Lists {
     /// They have not been read yet, and no attempt has failed.

@@ -396,7 +396,7 @@ final class Session implements Closeable, Part.Surroundings {
     return true;
   }
 
-  /** Callers hold no monitor, so that no reader of {@link #hasEnded} waits for the connection. */
+  /** Callers hold no monitor: a caller of {@link #hasEnded} must not wait for the connection. */
   private void disconnect() {
     connection.close();
     threads.shutdown();

@@ -44,7 +44,8 @@ class VolumeSearchTest {
         assertEquals("holds", search.find(VOLUMES, holds));
       }
     });
-    long searching = Thread.getAllStackTraces().keySet().stream().filter(it -> it.getName().equals("mend-volume")).count();
+    long searching =
+        Thread.getAllStackTraces().keySet().stream().filter(it -> it.getName().equals("mend-volume")).count();
     assertTrue(searching <= VOLUMES.size(), searching + " threads");
   }
 
