@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use store_api::StoreChange;
 
+use super::loss_contact::LossContact;
 use crate::listing::Progress;
 
 /// If the last answer with all DataNodes is older than this, the state of HDFS is reported as unknown.
@@ -22,12 +23,15 @@ pub(super) struct Contact {
     nodes_heard: Option<Duration>,
     /// Whether the state of HDFS was last reported as unknown, because the NameNode does not answer.
     blind: bool,
+    /// Whether the NameNode's lists of losses are read.
+    pub(super) losses: LossContact,
 }
 
 impl Contact {
     /// Creates the state before the first answer; `listed` if there is no NameNode to list anything.
     pub fn new(listed: bool) -> Self {
-        Self { unlisted: (!listed).then(|| UNLISTED.to_owned()), nodes_heard: None, blind: false }
+        let unlisted = (!listed).then(|| UNLISTED.to_owned());
+        Self { unlisted, nodes_heard: None, blind: false, losses: LossContact::default() }
     }
 
     /// Returns why HDFS has not been listed yet; `None` after the first listing.

@@ -26,6 +26,11 @@ impl Corrupt {
         self.named = named.map(|(&group, shortage)| (group, shortage.corrupt.clone())).collect();
     }
 
+    /// Forgets the names of corrupt replicas, because the lists cannot be read any more. A group may have others since.
+    pub fn forget_lists(&mut self) {
+        self.named.clear();
+    }
+
     /// Takes in a listed group. Returns the addresses of the DataNodes with corrupt replicas.
     pub fn take_group(&mut self, group: &Group, nodes: &[DataNode]) -> Option<&BTreeSet<String>> {
         let number = group.group.number;

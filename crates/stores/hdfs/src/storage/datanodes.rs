@@ -46,6 +46,11 @@ struct DataNode {
     /// The time of the last block report, as listed when the DataNode was last seen down. If a later listing
     /// has a different time, the DataNode has reported its blocks since then.
     reported: u64,
+    /// Whether the DataNode was in maintenance when it was last listed.
+    was_maintained: bool,
+    /// Answers to queries that were sent before this time may lack blocks of the DataNode, because the NameNode does not
+    /// list the replicas of a DataNode in maintenance. Zero if it was never in maintenance.
+    hidden_until: Duration,
 }
 
 impl DataNodes {
@@ -143,17 +148,35 @@ impl DataNodes {
         self.nodes.get(&node).is_some_and(|node| node.serves && !is_silent(node))
     }
 
-    /// Whether the answer to a query that was sent at `asked` lists all copies on a DataNode that the NameNode takes
-    /// for good. A node that was removed has none.
-    pub fn shows_all(&self, node: NodeId, asked: Duration) -> bool {
-        let is_removed = !self.nodes.contains_key(&node) && !self.needed.contains_key(&node);
-        is_removed || self.shown_since(node).is_some_and(|since| asked >= since)
+    /// Whether a node was removed.
+    pub fn is_removed(&self, node: NodeId) -> bool {
+        !self.nodes.contains_key(&node) && !self.needed.contains_key(&node)
     }
 
-    /// Returns the time since which queries show all copies on a DataNode; `None` while it is away or in maintenance.
+    /// Returns the time since which queries show all copies on a DataNode that the NameNode takes for good; `None` while
+    /// the DataNode is away or in maintenance.
     pub fn shown_since(&self, node: NodeId) -> Option<Duration> {
         let is_present = self.serves(node) && !self.is_in_maintenance(node);
-        Some(self.up_since(node).filter(|_| is_present)? + PATIENCE)
+        let shown = self.up_since(node).filter(|_| is_present)? + PATIENCE;
+        Some(shown.max(self.nodes.get(&node)?.hidden_until))
+    }
+
+    /// Whether the answer to a query that was sent at `asked` may lack blocks of a DataNode, because the DataNode was in
+    /// maintenance.
+    pub fn is_hidden(&self, node: NodeId, asked: Duration) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.is_hidden(asked))
+    }
+
+    /// Returns the DataNodes whose blocks may be [hidden](Self::is_hidden) from an answer.
+    pub fn hidden(&self, asked: Duration) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().filter(move |(_, node)| node.is_hidden(asked)).map(|(&id, _)| id)
+    }
+
+    /// Returns the time since which queries show the blocks of all DataNodes whose maintenance has ended; zero if there are
+    /// none.
+    pub fn shown_again(&self) -> Duration {
+        let ended = self.nodes.values().filter(|node| !node.was_maintained);
+        ended.map(|node| node.hidden_until).max().unwrap_or_default()
     }
 
     /// Returns the DataNodes whose data HDFS has not moved away completely. Files that are not erasure-coded
@@ -225,10 +248,27 @@ impl DataNode {
             None => self.serves = !self.is_known && standing.live,
         }
         self.is_known = true;
+        self.note_maintenance(now, &standing);
         self.note_report(now, &standing);
         self.serves =
             standing.live && (self.serves || self.up_since.is_some_and(|up| now >= up + LONGEST_WAIT));
         self.standing = Some(standing);
+    }
+
+    /// Whether the answer to a query that was sent at `asked` may lack blocks of the DataNode.
+    fn is_hidden(&self, asked: Duration) -> bool {
+        let is_maintained = |standing: &Standing| standing.service == Service::Maintenance;
+        asked < self.hidden_until || self.standing.as_ref().is_some_and(is_maintained)
+    }
+
+    /// Notes that answers lack blocks while the DataNode is in maintenance. When it is listed in service again, queries
+    /// that were sent before may have been answered during the maintenance.
+    fn note_maintenance(&mut self, now: Duration, standing: &Standing) {
+        let is_maintained = standing.service == Service::Maintenance;
+        if is_maintained || self.was_maintained {
+            self.hidden_until = now;
+        }
+        self.was_maintained = is_maintained;
     }
 
     /// Notes whether the DataNode has reported its blocks since it came up.
@@ -298,6 +338,21 @@ mod tests {
         assert!(serves_after(&mut nodes, 0, standing(true, Service::Maintenance, 1)));
         assert!(!serves_after(&mut nodes, 1, standing(false, Service::Maintenance, 1)));
         assert_eq!(nodes.maintained(), BTreeSet::from([NodeId(1)]));
+    }
+
+    #[test]
+    fn answers_from_before_the_end_of_a_maintenance_may_lack_blocks() {
+        let (mut nodes, node, seconds) = (DataNodes::default(), NodeId(1), Duration::from_secs);
+        nodes.take(seconds(1), vec![(node, standing(true, Service::Normal, 1))]);
+        assert!(!nodes.is_hidden(node, seconds(0)));
+        nodes.take(seconds(10), vec![(node, standing(true, Service::Maintenance, 1))]);
+        assert!(nodes.is_hidden(node, seconds(99)));
+        assert_eq!((nodes.shown_since(node), nodes.shown_again()), (None, Duration::ZERO));
+        nodes.take(seconds(20), vec![(node, standing(true, Service::Normal, 1))]);
+        assert!(nodes.is_hidden(node, seconds(19)) && !nodes.is_hidden(node, seconds(20)));
+        assert_eq!((nodes.shown_since(node), nodes.shown_again()), (Some(seconds(20)), seconds(20)));
+        nodes.take(seconds(30), vec![(node, standing(true, Service::Normal, 1))]);
+        assert_eq!(nodes.shown_since(node), Some(seconds(20)), "the maintenance has ended long ago");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The background task that follows the block groups.
 //!
-//! After one listing, the edit log tells of files, and the NameNode's own lists tell of lost blocks. While both can
-//! be read, all groups are listed rarely, except for some minutes (and at least once) after a DataNode has come or
-//! gone, and after a listing that failed. Folders that the listing lacked are looked for, and cause another listing
-//! once they exist. Otherwise the groups are listed again and again, with pauses that bound the load on the NameNode,
-//! and also when a DataNode comes or goes.
+//! After one listing, the edit log tells of files, and the NameNode's own lists tell of lost blocks. The lists are read
+//! concurrently, so losses become known during long queries for files. While both can be read, all groups are listed
+//! rarely, except for some minutes (and at least once) after a DataNode has come or gone, and after a listing that
+//! failed. Folders that the listing lacked are looked for, and cause another listing once they exist. Otherwise the groups
+//! are listed again and again, with pauses that bound the load on the NameNode, and also when a DataNode comes or goes.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -41,13 +41,27 @@ const UNFOLLOWED: &str = "new and deleted files are known only after the next li
 
 /// Follows the block groups until the storage is dropped.
 pub(super) async fn watch_groups(storage: Weak<HdfsSystem>, namenode: NameNode) {
-    let mut watch = Watch {
-        namenode,
-        following: None,
-        losses: Losses::default(),
-        last: Last::Failed,
-        listed: Duration::ZERO,
-    };
+    let mut losses = Losses::default();
+    let _ = namenode.start().await; // The first query reports the error.
+    if let Some(shared) = storage.upgrade() {
+        // The lists name the corrupt replicas of groups that the first listing contains.
+        losses.step(&shared, &namenode).await;
+    }
+    tokio::join!(watch_losses(&storage, &namenode, losses), watch_files(&storage, namenode.clone()));
+}
+
+/// Follows the lists of losses until the storage is dropped. No query for files delays this.
+async fn watch_losses(storage: &Weak<HdfsSystem>, namenode: &NameNode, mut losses: Losses) {
+    loop {
+        sleep(FOLLOW_EVERY).await;
+        let Some(shared) = storage.upgrade() else { return };
+        losses.step(&shared, namenode).await;
+    }
+}
+
+/// Lists all groups, and follows the edit log, until the storage is dropped.
+async fn watch_files(storage: &Weak<HdfsSystem>, namenode: NameNode) {
+    let mut watch = Watch { namenode, following: None, last: Last::Failed, listed: Duration::ZERO };
     loop {
         // Starts the JVM first, because its startup is not load on the NameNode and must not lengthen the
         // pause.
@@ -59,7 +73,7 @@ pub(super) async fn watch_groups(storage: Weak<HdfsSystem>, namenode: NameNode) 
         let times = if watch.last == Last::Failed { 1 } else { PEACE_TIMES };
         let pause = (began.elapsed() * times).max(LIST_EVERY);
         drop(shared);
-        watch.follow_for(&storage, pause).await;
+        watch.follow_for(storage, pause).await;
     }
 }
 
@@ -67,7 +81,6 @@ struct Watch {
     namenode: NameNode,
     /// `None` while the edit log cannot be followed.
     following: Option<Following>,
-    losses: Losses,
     last: Last,
     /// The beginning of the last listing, by the storage's clock.
     listed: Duration,
@@ -88,11 +101,8 @@ enum Last {
 impl Watch {
     /// Lists all groups, and starts to follow the edit log if it is not followed yet.
     async fn list(&mut self, shared: &Arc<HdfsSystem>) {
-        let Self { namenode, following, losses, last, .. } = self;
-        losses.step(shared, namenode).await;
-        if losses.are_known() {
-            losses.take_interrupted(); // The listing shows what was missed.
-        }
+        let Self { namenode, following, last, .. } = self;
+        shared.state().contact.losses.begin_listing();
         let Some(known) = following else {
             (*following, *last) = list_and_follow(shared, namenode).await;
             return;
@@ -100,7 +110,7 @@ impl Watch {
         // Events wait for no listing, which may take long.
         let listed = tokio::select! {
             listed = list(shared, namenode) => Some(listed),
-            () = follow(shared, namenode, known, losses) => None,
+            () = follow(shared, namenode, known) => None,
         };
         match listed {
             Some(listed) => *last = Last::of(listed.as_ref()),
@@ -108,8 +118,8 @@ impl Watch {
         }
     }
 
-    /// Follows changes and losses until the next listing is due: after `pause`, or earlier if a change calls for
-    /// one; but rarely while a complete listing would show nothing new.
+    /// Follows changes until the next listing is due: after `pause`, or earlier if a change calls for one; but rarely
+    /// while a complete listing would show nothing new.
     async fn follow_for(&mut self, storage: &Weak<HdfsSystem>, pause: Duration) {
         let began = Instant::now();
         let mut is_wanted = false;
@@ -122,13 +132,12 @@ impl Watch {
             {
                 self.following = None;
             }
-            self.losses.step(&shared, &self.namenode).await;
-            let is_known = self.following.is_some() && self.losses.are_known();
+            let is_known = self.following.is_some() && shared.state().contact.losses.are_known();
             let changed = shared.state().nodes_changed;
             let is_due = match is_known {
                 true if self.last != Last::Failed && is_settled(changed, shared.now()) => {
                     began.elapsed() >= settled_pause(changed, self.listed, pause)
-                        || self.losses.take_interrupted()
+                        || shared.state().contact.losses.take_interrupted()
                         || self.has_folder_appeared().await
                 }
                 true => began.elapsed() >= pause,
@@ -168,15 +177,9 @@ fn settled_pause(changed: Option<Duration>, listed: Duration, pause: Duration) -
     }
 }
 
-/// Follows changes and losses. Returns when the edit log cannot be followed any more.
-async fn follow(
-    shared: &Arc<HdfsSystem>,
-    namenode: &NameNode,
-    following: &mut Following,
-    losses: &mut Losses,
-) {
+/// Follows changes. Returns when the edit log cannot be followed any more.
+async fn follow(shared: &HdfsSystem, namenode: &NameNode, following: &mut Following) {
     while step(shared, namenode, following).await {
-        losses.step(shared, namenode).await;
         sleep(FOLLOW_EVERY).await;
     }
 }

@@ -70,6 +70,11 @@ impl Listed {
         }
     }
 
+    /// Whether all of these blocks are listed.
+    pub fn has_all(&self, blocks: &[GroupBlock]) -> bool {
+        blocks.iter().all(|block| self.homes.iter().any(|&(other, _)| other == block.index.0 as u8))
+    }
+
     /// Whether a DataNode has a block of the group other than this one.
     pub fn has_other(&self, index: u8, node: NodeId) -> bool {
         self.homes.iter().any(|&(other, home)| home == node && other != index)
@@ -90,6 +95,8 @@ pub(super) struct Held {
     pub listed: Listed,
     /// The time at which the query for the last answer was sent.
     asked: Duration,
+    /// The time since which all answers list the same replicas; zero if the group has had no history.
+    moved: Duration,
     /// If a query for the group was sent at this time or later, the answer lists all blocks that exist.
     pub settles: Duration,
     /// Blocks that are no longer listed: index in the group, last holder, and the time at which the loss was
@@ -133,7 +140,7 @@ impl Held {
                 Phase::Old | Phase::New => SETTLING,
                 Phase::Open => OPEN_SETTLING,
             };
-        Self { listed, asked, settles, former: Vec::new(), missed: 0, told: None }
+        Self { listed, asked, moved: asked, settles, former: Vec::new(), missed: 0, told: None }
     }
 
     /// Returns a plain group with its history: nothing was lost, and it was reported.
@@ -143,7 +150,8 @@ impl Held {
         let fingerprint =
             fingerprint(homes.map(|(block, &(_, node))| (block.bytes, Some(node), BlockState::Healthy)));
         let told = Some(Told { stripe: listed.group.stripe_id(), fingerprint });
-        Self { listed, asked, settles: Duration::ZERO, former: Vec::new(), missed: 0, told }
+        let (moved, settles) = (Duration::ZERO, Duration::ZERO);
+        Self { listed, asked, moved, settles, former: Vec::new(), missed: 0, told }
     }
 
     /// Whether the group is settled and has no history.
@@ -162,6 +170,17 @@ impl Held {
     /// Returns the time at which the query for the last answer was sent.
     pub fn asked(&self) -> Duration {
         self.asked
+    }
+
+    /// Returns the time since which all answers list the same replicas.
+    pub fn moved(&self) -> Duration {
+        self.moved
+    }
+
+    /// Whether a DataNode has a block of the group, or had one before this block was lost.
+    pub fn has_had(&self, node: NodeId) -> bool {
+        let is_listed = self.listed.homes.iter().any(|&(_, home)| home == node);
+        is_listed || self.former.iter().any(|&(_, home, _)| home == node)
     }
 
     /// Returns the last DataNode that held a lost block, and the time since which the block is lost.
@@ -195,6 +214,9 @@ impl Held {
         if self.listed.group != listed.group {
             *self = Self { told: self.told.take(), ..Self::new(listed, asked, false) };
             return true;
+        }
+        if self.listed.homes != listed.homes {
+            self.moved = now;
         }
         let has = |homes: &[(u8, NodeId)], index: u8| homes.iter().any(|&(other, _)| other == index);
         self.former.retain(|&(index, ..)| !has(&listed.homes, index));

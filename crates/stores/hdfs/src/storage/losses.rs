@@ -34,8 +34,6 @@ const QUERIES: usize = 8;
 const AGAIN_AT_ONCE: usize = 64;
 /// Maximum number of groups per round that are queried because something indicates a change.
 const SUSPECTS_AT_ONCE: usize = 1000;
-/// If the lists cannot be read for this long, all groups are listed again and again instead.
-const BLIND_AFTER: Duration = Duration::from_secs(300);
 /// The beginning of the remark that losses become known only by listings.
 const UNKNOWN: &str = "lost blocks are known only after the next listing of all files, because the NameNode's lists of \
                        blocks that lack redundancy cannot be read";
@@ -78,41 +76,22 @@ pub(super) struct Losses {
     took: Duration,
     /// The raided files with lost blocks, while the lists are too long.
     files: LostFiles,
-    /// Whether the lists could not be read for some time since the beginning of the last listing of all groups.
-    was_interrupted: bool,
 }
 
 impl Losses {
-    /// Whether the lists tell of all losses.
-    pub fn are_known(&self) -> bool {
-        self.read.is_some()
-    }
-
-    /// Whether a listing is necessary, because losses since the last call may have been missed.
-    pub fn take_interrupted(&mut self) -> bool {
-        std::mem::take(&mut self.was_interrupted)
-    }
-
     /// Reads the lists if they have changed, and queries the groups that were added or removed.
     pub async fn step(&mut self, shared: &Arc<HdfsSystem>, namenode: &NameNode) {
-        let lines = match self.read(shared, namenode).await {
-            Ok(()) => Vec::new(),
-            Err(error) => {
-                let now = shared.now();
-                let is_known = self.read.is_some_and(|read| now < read + BLIND_AFTER);
-                if is_known && !matches!(error, LossError::TooMany { .. }) {
-                    tracing::debug!(%error, "cannot read which blocks lack redundancy yet; trying again");
-                    return;
-                }
-                (self.read, self.was_interrupted) = (None, true);
-                shared.state().raiding.recounts.take_lists([]);
-                if matches!(error, LossError::TooMany { .. } | LossError::OthersTooLong { .. }) {
-                    self.files.step(shared, namenode).await;
-                }
-                vec![format!("{UNKNOWN}: {error}")]
-            }
-        };
-        shared.state().note_remarks("losses", lines);
+        let Err(error) = self.read(shared, namenode).await else { return shared.note_lists_looked_at() };
+        let is_recent = shared.state().contact.losses.is_recent(shared.now());
+        if is_recent && !matches!(error, LossError::TooMany { .. }) {
+            tracing::debug!(%error, "cannot read which blocks lack redundancy yet; trying again");
+            return;
+        }
+        self.read = None;
+        shared.note_lists_unread(&error.to_string());
+        if matches!(error, LossError::TooMany { .. } | LossError::OthersTooLong { .. }) {
+            self.files.step(shared, namenode).await;
+        }
     }
 
     async fn read(&mut self, shared: &Arc<HdfsSystem>, namenode: &NameNode) -> Result<(), LossError> {
@@ -139,23 +118,37 @@ impl Losses {
         }
         let named = namenode.losses().await?;
         let took = shared.now() - asked;
-        let (named, listed) = by_stripe(shared, named);
+        let listed = self.take_lists(shared, named).await?;
+        (self.counts, self.listed, self.read, self.took) = (counts, listed, Some(asked), took);
+        shared.note_losses(asked, self.listed.keys().copied().collect());
+        Ok(())
+    }
+
+    /// Takes in the lists, and queries the stripes whose entries have changed. Returns the entries of the stripes.
+    async fn take_lists(
+        &mut self,
+        shared: &Arc<HdfsSystem>,
+        named: Signs,
+    ) -> Result<BTreeMap<i64, Signs>, LossError> {
+        let (named, mut listed) = by_stripe(shared, named);
         shared.state().raiding.recounts.take_lists(listed.keys().copied());
         let changed = changed(&self.listed, &listed);
-        shared.state().formats.want(changed.iter().copied().filter(|group| listed.contains_key(group)));
-        shared.lacking.notify_one();
         let again = self.again(&listed);
         let unjudged: Vec<i64> = {
             let corrupt = &mut shared.state().corrupt;
             corrupt.take_lists(&named);
             corrupt.unnamed().take(AGAIN_AT_ONCE).collect()
         };
-        let asked_again: BTreeSet<i64> = changed.into_iter().chain(again).chain(unjudged).collect();
-        look_up(shared, shared.known(asked_again)).await?;
+        let asked_again: BTreeSet<i64> = changed.iter().copied().chain(again).chain(unjudged).collect();
+        let known = shared.known(asked_again);
+        let numbers: BTreeSet<i64> = known.iter().map(|known| known.group.number()).collect();
+        empty_unknown(&mut listed, &changed, &numbers);
+        let lacking = changed.intersection(&numbers).copied().filter(|stripe| listed.contains_key(stripe));
+        shared.state().formats.want(lacking);
+        shared.lacking.notify_one();
+        look_up(shared, known).await?;
         mark_corrupt(shared)?;
-        (self.counts, self.listed, self.read, self.took) = (counts, listed, Some(asked), took);
-        shared.note_losses(asked);
-        Ok(())
+        Ok(listed)
     }
 
     fn is_due(&self, shared: &HdfsSystem, now: Duration, counts: LossCounts) -> bool {
@@ -177,10 +170,48 @@ impl Losses {
     }
 }
 
+impl HdfsSystem {
+    /// Records that a look at the lists has succeeded.
+    fn note_lists_looked_at(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        state.contact.losses.note_look(now);
+        state.note_remarks("losses", Vec::new());
+    }
+
+    /// Records that the lists do not tell of losses, and why.
+    fn note_lists_unread(&self, why: &str) {
+        let mut state = self.state();
+        state.contact.losses.note_unread();
+        state.raiding.recounts.take_lists([]);
+        state.corrupt.forget_lists();
+        state.note_remarks("losses", vec![format!("{UNKNOWN}: {why}")]);
+    }
+
+    /// Reports that the lists are not read, if the last look at them has not ended for long.
+    pub(super) fn tell_unread_losses(&self) {
+        let silence = self.state().contact.losses.silence(self.now());
+        if let Some(silence) = silence {
+            let seconds = silence.as_secs();
+            self.note_lists_unread(&format!("the NameNode has not answered this query for {seconds} s"));
+        }
+    }
+}
+
 /// Returns the stripes whose entries are new, removed or different.
 fn changed(before: &BTreeMap<i64, Signs>, now: &BTreeMap<i64, Signs>) -> BTreeSet<i64> {
     let all = before.keys().chain(now.keys()).copied();
     all.filter(|stripe| before.get(stripe) != now.get(stripe)).collect()
+}
+
+/// Empties the entries of stripes that are not known yet, for example while files are listed. An empty entry differs
+/// from any that is read later, so these stripes are queried once they are known.
+fn empty_unknown(listed: &mut BTreeMap<i64, Signs>, changed: &BTreeSet<i64>, known: &BTreeSet<i64>) {
+    for stripe in changed.difference(known) {
+        if let Some(signs) = listed.get_mut(stripe) {
+            signs.clear();
+        }
+    }
 }
 
 /// Takes out up to `most` groups.
@@ -247,6 +278,15 @@ mod tests {
     fn lists(live: Option<u32>, corrupt: &[&str]) -> BTreeMap<i64, Signs> {
         let corrupt = corrupt.iter().map(|&address| address.to_owned()).collect();
         BTreeMap::from([(-16, Signs::from([(-16, Shortage { live, corrupt })]))])
+    }
+
+    #[test]
+    fn a_stripe_on_the_lists_that_is_not_known_yet_counts_as_changed_later() {
+        let (mut before, now) = (lists(Some(8), &[]), lists(Some(8), &[]));
+        empty_unknown(&mut before, &BTreeSet::from([-16]), &BTreeSet::from([-16]));
+        assert_eq!(changed(&before, &now), BTreeSet::new());
+        empty_unknown(&mut before, &BTreeSet::from([-16]), &BTreeSet::new());
+        assert_eq!(changed(&before, &now), BTreeSet::from([-16]));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod encoding_state;
 mod following;
 mod group_watch;
 mod groups;
+mod loss_contact;
 mod losses;
 mod lost_files;
 mod members;

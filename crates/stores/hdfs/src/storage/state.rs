@@ -308,18 +308,19 @@ impl HdfsSystem {
         let mut services = state.view.take_nodes(now, standings.collect());
         let is_changed = !services.is_empty();
         let mut changes = Vec::new();
-        if is_changed || state.view.nodes().takers() != takers_before {
+        let (needed, maintained) = (state.view.nodes().needed().clone(), state.view.nodes().maintained());
+        if is_changed || state.view.nodes().takers() != takers_before || maintained != maintained_before {
             let unsure = state.view.take_unsure();
             changes = state.view.tell(now, unsure);
         }
-        if is_changed {
+        // The NameNode lists the blocks of a DataNode again when its maintenance ends.
+        if is_changed || !maintained.is_superset(&maintained_before) {
             if !is_first {
                 state.nodes_changed = Some(now);
             }
             self.look.notify_one();
         }
         changes.append(&mut services);
-        let (needed, maintained) = (state.view.nodes().needed().clone(), state.view.nodes().maintained());
         state.ledger.note_needed(&needed);
         changes.extend((needed != before).then_some(StoreChange::Needed(needed)));
         if maintained != maintained_before {
@@ -331,11 +332,12 @@ impl HdfsSystem {
         Ok(is_changed)
     }
 
-    /// Records that all groups that lack blocks are known, by a query that was sent at `asked`.
-    pub(super) fn note_losses(&self, asked: Duration) {
+    /// Records that all groups that lack blocks are known, by a query that was sent at `asked`: those on the NameNode's
+    /// lists.
+    pub(super) fn note_losses(&self, asked: Duration, lacking: BTreeSet<i64>) {
         let now = self.now();
         let mut state = self.state();
-        let groups = state.view.note_losses(now, asked);
+        let groups = state.view.note_losses(now, asked, lacking);
         let mut changes = state.view.tell(now, groups);
         changes.extend(state.tell_service(now));
         state.tell(changes);

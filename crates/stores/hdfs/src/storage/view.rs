@@ -7,7 +7,10 @@
 //! The NameNode lists only healthy replicas, not the former holders of lost replicas. The view therefore
 //! remembers the last holder of each block. A block that is no longer listed is reported as missing if its
 //! last holder is in service. If the last holder is not in service, that whole node is down, and the block is
-//! reported as healthy on it.
+//! reported on it, in the state in which the copy was last found.
+//!
+//! NameNodes do not list replicas on DataNodes in maintenance. A block that was never listed is therefore reported on such
+//! a DataNode, unless the NameNode's lists of losses name the group: they count these replicas as present.
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
 //! are reported. A group with such a block is *unsettled*. It is reported to the coordinator only once the
@@ -27,6 +30,10 @@ use super::datanodes::{DataNodes, PATIENCE};
 use super::groups::{CONFIRMING, Groups, Held, Listed, Told, fingerprint};
 use crate::blocks::GroupBlock;
 use crate::listing::{Service, Standing};
+
+/// HDFS deletes a corrupt copy within this time after all blocks of the group are live. If the NameNode is restarted before,
+/// it takes the copy for good.
+const DELETING: Duration = Duration::from_secs(600);
 
 /// When the state of a block, or what is known of its bad copies, may change although no answer is different.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +63,8 @@ pub(super) struct View {
     late: BTreeSet<i64>,
     /// Groups with several blocks on one DataNode, and one such DataNode.
     doubled: BTreeMap<i64, NodeId>,
+    /// The groups on the NameNode's lists of losses when these were last read.
+    lacking: BTreeSet<i64>,
 }
 
 impl View {
@@ -123,10 +132,15 @@ impl View {
         changed
     }
 
-    /// Records that all groups that lack blocks are known, by a query that was sent at `asked`. Returns the
-    /// groups whose state may have changed.
-    pub fn note_losses(&mut self, now: Duration, asked: Duration) -> BTreeSet<i64> {
-        if self.nodes.note_listing(now, asked) { self.take_unsure() } else { BTreeSet::new() }
+    /// Records that all groups that lack blocks are known, by a query that was sent at `asked`: those on the NameNode's
+    /// lists. Returns the groups whose state may have changed.
+    pub fn note_losses(&mut self, now: Duration, asked: Duration, lacking: BTreeSet<i64>) -> BTreeSet<i64> {
+        let before = std::mem::replace(&mut self.lacking, lacking);
+        let mut changed: BTreeSet<i64> = before.symmetric_difference(&self.lacking).copied().collect();
+        if self.nodes.note_listing(now, asked) {
+            changed.append(&mut self.take_unsure());
+        }
+        changed
     }
 
     /// Returns the groups whose state may have changed because DataNodes entered or left service.
@@ -135,12 +149,15 @@ impl View {
     }
 
     /// Returns up to `most` groups with blocks that may be lost, and were seen unlisted long enough ago to query
-    /// the group again; and groups with bad copies whose DataNodes have reported their blocks since the last query.
+    /// the group again; groups with bad copies that another query may show to be gone; and groups with blocks on
+    /// DataNodes whose maintenance has ended since the last query.
     pub fn waiting(&self, now: Duration, most: usize) -> Vec<Listed> {
         let settled = self.waiting.difference(&self.unsettled);
         let held = settled.filter_map(|&number| self.groups.get(number));
         let is_missing = |held: &Held| held.missing_since().is_some_and(|since| now >= since + CONFIRMING);
-        let due = held.filter(|held| is_missing(held) || self.has_due_mark(now, held));
+        let shown_again = self.nodes.shown_again();
+        let is_hidden = |held: &Held| held.asked() < shown_again;
+        let due = held.filter(|held| is_missing(held) || is_hidden(held) || self.has_due_mark(now, held));
         due.take(most).map(|held| held.listed.clone()).collect()
     }
 
@@ -148,7 +165,7 @@ impl View {
     fn has_due_mark(&self, now: Duration, held: &Held) -> bool {
         let is_due = |since: Duration| now >= since && held.asked() < since;
         let stripe = held.listed.group.stripe_id();
-        self.bad.nodes(&stripe).any(|node| self.nodes.shown_since(node).is_some_and(is_due))
+        self.bad.nodes(&stripe).any(|node| self.mark_shown_since(held, node).is_some_and(is_due))
     }
 
     /// Returns the number of groups that were not reported to the coordinator yet.
@@ -220,8 +237,12 @@ impl View {
         }
         let id = held.listed.group.stripe_id();
         let mut last_end = self.end_of_marks(held, &id);
+        let unlisted = self.unlisted_homes(held, &id, &shape.blocks);
         let blocks = shape.blocks.iter().zip((0..).map(BlockIndex)).map(|(block, at)| {
-            let (holder, ends) = self.holder(now, held, &id, block, at);
+            let (holder, ends) = match unlisted.get(&at) {
+                Some(&node) => (Some((node, BlockState::Healthy)), self.end_of_hiding(node)),
+                None => self.holder(now, held, &id, block, at),
+            };
             last_end = last_end.max(ends);
             BlockRecord {
                 id: block.name.block_id(),
@@ -276,26 +297,71 @@ impl View {
         }
         let Some((node, since)) = held.last_home(index) else { return (None, Ends::Never) };
         // Blocks on a node that is down are not listed, nor are blocks on a node in maintenance.
-        if !self.nodes.serves(node) || self.nodes.is_in_maintenance(node) {
-            return (Some((node, BlockState::Healthy)), Ends::WithService);
+        if !self.nodes.serves(node) || self.nodes.is_hidden(node, held.asked()) {
+            return (Some((node, state(node))), self.end_of_hiding(node));
         }
         // After a DataNode comes up, the NameNode lists it as live before its blocks are reported. The wait
         // therefore begins only when its blocks are known.
         let is_known = self.nodes.up_since(node).is_some_and(|up| now >= up + PATIENCE);
         match is_known && held.is_confirmed(since) {
             true => (Some((node, BlockState::Missing)), Ends::WithService),
-            false => (Some((node, BlockState::Healthy)), Ends::InTime),
+            false => (Some((node, state(node))), Ends::InTime),
+        }
+    }
+
+    /// Returns the DataNodes that may have blocks which no answer has listed, because they are in maintenance or were so
+    /// at the last answer. There are none if the NameNode says that the group lacks blocks.
+    fn unlisted_homes(
+        &self,
+        held: &Held,
+        stripe: &StripeId,
+        blocks: &[GroupBlock],
+    ) -> BTreeMap<BlockIndex, NodeId> {
+        if held.listed.has_all(blocks) || self.lacking.contains(&held.listed.group.number()) {
+            return BTreeMap::new();
+        }
+        let mut free: Vec<NodeId> =
+            self.nodes.hidden(held.asked()).filter(|&node| !held.has_had(node)).collect();
+        let is_unlisted = |block: &GroupBlock| {
+            !held.listed.has_all(std::slice::from_ref(block)) && held.last_home(block.index.0 as u8).is_none()
+        };
+        let unlisted = blocks.iter().zip((0..).map(BlockIndex)).filter(|(block, _)| is_unlisted(block));
+        let homes = unlisted.filter_map(|(_, at)| {
+            let is_good = |&node: &NodeId| !self.is_bad(stripe, at, node);
+            Some((at, free.remove(free.iter().position(is_good)?)))
+        });
+        homes.collect()
+    }
+
+    /// Returns when the state of a block may change that answers lack because its DataNode is down or in maintenance. If
+    /// the maintenance has ended, another answer shows the block.
+    fn end_of_hiding(&self, node: NodeId) -> Ends {
+        match self.nodes.serves(node) && !self.nodes.is_in_maintenance(node) {
+            true => Ends::InTime,
+            false => Ends::WithService,
         }
     }
 
     /// Returns when it may become known that bad copies no longer exist.
     fn end_of_marks(&self, held: &Held, stripe: &StripeId) -> Ends {
-        let end = |node| match self.nodes.shown_since(node) {
-            _ if self.nodes.shows_all(node, held.asked()) => Ends::Never,
+        let end = |node| match self.mark_shown_since(held, node) {
+            _ if self.shows_mark(held, node) => Ends::Never,
             Some(_) => Ends::InTime,
             None => Ends::WithService,
         };
         self.bad.nodes(stripe).map(end).max().unwrap_or(Ends::Never)
+    }
+
+    /// Whether the last answer shows if a bad copy on a DataNode still exists. A node that was removed has none.
+    fn shows_mark(&self, held: &Held, node: NodeId) -> bool {
+        let is_shown = |since: Duration| held.asked() >= since;
+        self.nodes.is_removed(node) || self.mark_shown_since(held, node).is_some_and(is_shown)
+    }
+
+    /// Returns the time since which queries show if a bad copy on a DataNode still exists, provided that all blocks of the
+    /// group are listed; `None` while the DataNode is away or in maintenance.
+    fn mark_shown_since(&self, held: &Held, node: NodeId) -> Option<Duration> {
+        Some(self.nodes.shown_since(node)?.max(held.moved() + DELETING))
     }
 
     /// Returns the states of these groups that differ from the last report, and the groups that were removed.
@@ -357,18 +423,22 @@ impl View {
         changes.extend(stripe.map(|stripe| StoreChange::Stripe(stripe, false)));
     }
 
-    /// Forgets the states of bad copies that are no longer listed, once their blocks are listed elsewhere. Until then,
-    /// the NameNode may list a corrupt replica again: after a restart, it counts all replicas as healthy. So it does
-    /// when a DataNode returns with one, so the states of its copies are kept until an answer shows that they are gone.
+    /// Forgets the states of bad copies that are no longer listed, once HDFS has deleted them: it does so some time after
+    /// all blocks of the group are listed. Until then, the NameNode may list a corrupt replica again: after a restart, it
+    /// counts all replicas as healthy. So it does when a DataNode returns with one, so the states of its copies are kept
+    /// until an answer shows that they are gone.
     fn forget_marks(&mut self, stripe: &StripeRecord, number: i64) {
         let Some(held) = self.groups.get(number) else { return };
+        let held = held.as_ref();
         let Some(shape) = held.listed.group.stripe() else { return };
+        if !held.listed.has_all(&shape.blocks) {
+            return;
+        }
+        let awaited: BTreeSet<NodeId> =
+            self.bad.nodes(&stripe.id).filter(|&node| !self.shows_mark(held, node)).collect();
         self.bad.retain(&stripe.id, |at, node| {
             let Some(block) = shape.blocks.get(usize::from(at.0)) else { return false };
-            let index = block.index.0 as u8;
-            let mut homes = held.listed.homes.iter().filter(|&&(other, _)| other == index).peekable();
-            let is_awaited = homes.peek().is_none() || !self.nodes.shows_all(node, held.asked());
-            is_awaited || homes.any(|&(_, home)| home == node)
+            awaited.contains(&node) || held.listed.homes.contains(&(block.index.0 as u8, node))
         });
     }
 

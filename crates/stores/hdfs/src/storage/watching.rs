@@ -57,12 +57,14 @@ pub(super) async fn watch_unsettled(storage: Weak<HdfsSystem>) {
     }
 }
 
-/// Reports a NameNode that does not answer, until the storage is dropped. A query may wait for minutes.
+/// Reports a NameNode that does not answer, or whose lists of losses are not read, until the storage is dropped. A
+/// query may wait for minutes.
 pub(super) async fn watch_silence(storage: Weak<HdfsSystem>) {
     loop {
         sleep(NODES_LAST).await;
         let Some(shared) = storage.upgrade() else { return };
         shared.tell_blindness();
+        shared.tell_unread_losses();
     }
 }
 

@@ -23,8 +23,9 @@ mod raided;
 
 /// Answers queries. Files in the script's folder decide what the NameNode's answers are like. `homes-N` has
 /// the holders of the blocks of the only group of file N, `stamp` the generation stamp of all groups,
-/// `format` that of their checksums; `leaving-N` decommissions DataNode N, `dead-N` lets it be dead, `unreported-N`
-/// lets it have sent no block report, and `no-WORD` makes queries of this kind fail. `raided` has the lines about raided files and their parity, and files named like questions
+/// `format` that of their checksums; `leaving-N` decommissions DataNode N, `maintained-N` puts it into maintenance, `dead-N`
+/// lets it be dead, `unreported-N` lets it have sent no block report, `no-WORD` makes queries of this kind fail, and
+/// `unanswered-WORD` leaves them unanswered. `raided` has the lines about raided files and their parity, and files named like questions
 /// for blocks have the answers to these questions, if they differ. `edit` has an event that is told once. `busy` has the end of an edit log that
 /// becomes longer whenever it is read.
 const SCRIPT: &str = r#"#!/bin/sh
@@ -33,6 +34,7 @@ nodes() {
     for node in 0 1 2 3 4; do
         service=normal reported=1 state=live
         if [ -e "leaving-$node" ]; then service=leaving; fi
+        if [ -e "maintained-$node" ]; then service=maintenance; fi
         if [ -e "unreported-$node" ]; then reported=0; fi
         if [ -e "dead-$node" ]; then state=dead; fi
         echo "$number n $node uuid-$node 10.0.0.$node:9866"
@@ -49,6 +51,7 @@ group() {
 echo '0 ready 9'
 while read -r number word rest; do
     file=${rest%% *}
+    if [ -e "unanswered-$word" ]; then echo "$word" >>unanswered; continue; fi
     if [ -e "no-$word" ] || [ -e "no-$word-$file" ]; then echo "$number failed no permission"; continue; fi
     case $word in
         list)
@@ -391,6 +394,35 @@ fn losses_become_known_while_clients_never_stop_changing_files() {
     assert_eq!(script.lists(), 1);
 }
 
+/// A walk through a large folder that was moved, or a listing of all files, takes long.
+#[test]
+fn losses_become_known_while_a_query_for_files_or_a_listing_is_not_answered() {
+    for (query, event) in [("walk", "closed"), ("list", "purged")] {
+        let script = Script::open_with(&[("homes-7", WHOLE)]);
+        script.await_that("a group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
+        script.set(&format!("unanswered-{query}"), "");
+        script.set(event, "");
+        script.await_that("the query", |script| script.lines("unanswered") == [query]);
+        script.set("homes-7", "0:0,1:1,2:2,4:4");
+        script.set("lost", "-112 4\n");
+        script.set("counts", "1 0 0 0");
+        script.await_damaged(&[7]);
+        assert_eq!(script.lists(), 1);
+    }
+}
+
+#[test]
+fn a_block_on_a_datanode_in_maintenance_is_lost_only_if_the_lists_name_its_group() {
+    let script =
+        Script::open_with(&[("homes-7", "0:0,1:1,2:2,3:3"), ("homes-8", WHOLE), ("maintained-4", "")]);
+    script.await_that("both groups", |script| script.stripes.load(Ordering::Relaxed) >= 2);
+    std::thread::sleep(super::FOLLOW_EVERY * 3);
+    script.await_damaged(&[]);
+    script.set("lost", "-112 4\n");
+    script.set("counts", "1 0 0 0");
+    script.await_damaged(&[7]);
+}
+
 #[test]
 fn without_the_edit_log_all_files_are_listed_again_and_again() {
     let script = Script::open(&["router"]);
@@ -466,6 +498,18 @@ fn without_lists_of_losses_a_group_with_corrupt_replicas_is_not_judged() {
     script.unset("no-losses");
     script.await_that("no doubt", |script| script.unjudged().is_empty());
     script.await_damaged(&[7]);
+}
+
+/// The group may have other corrupt replicas since.
+#[test]
+fn a_group_with_corrupt_replicas_is_not_judged_by_former_lists() {
+    let corrupt = format!("{WHOLE} corrupt");
+    let named = "-112 3 10.0.0.1:9866,10.0.0.3:9866\n";
+    let script = Script::open_with(&[("homes-7", corrupt.as_str()), ("lost", named), ("counts", "1 0 1 0")]);
+    script.await_damaged(&[7]);
+    assert_eq!(script.unjudged(), "");
+    script.set("many", "");
+    script.await_that("doubt", |script| script.unjudged().starts_with("group_-112_1001: too few"));
 }
 
 #[test]

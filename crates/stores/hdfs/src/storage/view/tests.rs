@@ -57,6 +57,14 @@ impl ViewTest {
         self.view.take_nodes(self.now, standings)
     }
 
+    /// Lets one of the five DataNodes have this service.
+    fn serve(&mut self, node: u32, service: Service) {
+        let service_of = |other| if other == node { service } else { Service::Normal };
+        let standings =
+            (1..=5).map(|node| (NodeId(node), Standing { service: service_of(node), ..live(10) }));
+        self.view.take_nodes(self.now, standings.collect());
+    }
+
     fn list(&mut self, groups: Vec<Listed>) -> Vec<StoreChange> {
         self.now += seconds(1);
         let changed = self.view.take_groups(self.now, self.now, groups, true);
@@ -117,7 +125,8 @@ fn a_datanode_serves_when_its_blocks_or_its_losses_are_known() {
     assert!(!test.view.nodes().await_listing(test.now));
     test.now += PATIENCE;
     assert!(test.view.nodes().await_listing(test.now));
-    assert_eq!(test.view.note_losses(test.now, test.now), BTreeSet::from([-160]));
+    let changed = test.view.note_losses(test.now, test.now, BTreeSet::new());
+    assert_eq!(changed, BTreeSet::from([-160]));
     assert_eq!(test.view.tell_service(), [StoreChange::Service(NodeId(3), true)]);
 }
 
@@ -189,8 +198,107 @@ fn a_bad_copy_is_reported_until_it_is_unlisted() {
     test.now += PATIENCE;
     let mut other = listed(&[2]);
     other.homes.push((2, NodeId(1)));
+    test.list(vec![other.clone()]);
+    assert_eq!(test.view.take_gone(), [], "HDFS may not have deleted the copy yet");
+    assert_eq!(test.view.waiting(test.now, 9), []);
+    test.now += DELETING;
+    assert_eq!(test.view.waiting(test.now, 9).len(), 1);
     test.list(vec![other]);
     assert_eq!(test.view.take_gone(), [(stripe, BlockIndex(2), NodeId(3))]);
+    assert_eq!(test.view.waiting(test.now, 9), []);
+}
+
+/// HDFS deletes a corrupt copy only once all blocks of the group are live. A restarted NameNode takes it for good.
+#[test]
+fn a_bad_copy_stays_known_while_another_block_of_its_group_is_lost() {
+    let mut test = ViewTest::new();
+    let stripe = StripeId("group_-160_7".into());
+    let group = test.view.set_state(&stripe, BlockIndex(2), NodeId(3), BlockState::Corrupt);
+    test.view.tell(test.now, group);
+    let mut rebuilt = listed(&[0, 2]);
+    rebuilt.homes.push((2, NodeId(6)));
+    for _ in 0..3 {
+        test.now += DELETING;
+        test.list(vec![rebuilt.clone()]);
+    }
+    assert_eq!(test.view.take_gone(), []);
+    test.list(vec![listed(&[])]);
+    assert_eq!(test.block(), (Some(3), BlockState::Corrupt));
+}
+
+#[test]
+fn a_bad_copy_on_a_datanode_that_is_down_or_in_maintenance_is_still_bad() {
+    for state in [BlockState::Corrupt, BlockState::Missing] {
+        let mut test = ViewTest::new();
+        test.view.set_state(&StripeId("group_-160_7".into()), BlockIndex(2), NodeId(3), state);
+        test.now += PATIENCE;
+        test.serve(3, Service::Maintenance);
+        test.list(vec![listed(&[2])]);
+        assert_eq!(test.block(), (Some(3), state));
+        test.nodes(&[1, 2, 4, 5], 10);
+        assert_eq!(test.block(), (Some(3), state));
+    }
+}
+
+/// Lists the group without block 2 for the first time, while DataNode 3 is in maintenance.
+fn started_during_maintenance() -> ViewTest {
+    let mut test = ViewTest { view: View::default(), now: seconds(1) };
+    test.serve(3, Service::Maintenance);
+    test.list(vec![listed(&[2])]);
+    test
+}
+
+/// The lists of losses count replicas on DataNodes in maintenance as present.
+#[test]
+fn a_block_that_was_never_listed_is_on_a_datanode_in_maintenance_unless_the_lists_name_its_group() {
+    let mut test = started_during_maintenance();
+    assert_eq!(test.block(), (Some(3), BlockState::Healthy));
+    for (lacking, block) in [
+        (BTreeSet::new(), (Some(3), BlockState::Healthy)),
+        (BTreeSet::from([-160]), (None, BlockState::Missing)),
+        (BTreeSet::new(), (Some(3), BlockState::Healthy)),
+    ] {
+        let changed = test.view.note_losses(test.now, test.now, lacking);
+        test.view.tell(test.now, changed);
+        assert_eq!(test.block(), block);
+    }
+    // A helper does not find it there.
+    test.view.set_state(&StripeId("group_-160_7".into()), BlockIndex(2), NodeId(3), BlockState::Missing);
+    assert_eq!(test.block(), (None, BlockState::Missing));
+}
+
+#[test]
+fn blocks_that_were_never_listed_are_on_different_datanodes_in_maintenance() {
+    let mut test = ViewTest { view: View::default(), now: seconds(1) };
+    test.serve(3, Service::Maintenance);
+    test.list(vec![listed(&[1, 2])]);
+    let nodes: Vec<_> = test.view.stripes(test.now)[0].blocks.iter().map(|block| block.node).collect();
+    assert_eq!(nodes[1..3], [Some(NodeId(3)), None], "one of them is lost");
+    assert_eq!(test.view.doubled().len(), 0);
+}
+
+#[test]
+fn blocks_are_queried_when_the_maintenance_of_their_datanode_ends() {
+    let was_listed = || {
+        let mut test = ViewTest::new();
+        test.now += PATIENCE;
+        test.serve(3, Service::Maintenance);
+        test.list(vec![listed(&[2])]);
+        test
+    };
+    for mut test in [started_during_maintenance(), was_listed()] {
+        test.now += CONFIRMING;
+        test.list(vec![listed(&[2])]);
+        test.now += seconds(60);
+        test.serve(3, Service::Normal);
+        let unsure = test.view.take_unsure();
+        assert_eq!(test.view.tell(test.now, unsure), [], "the answer is older");
+        assert_eq!(test.block(), (Some(3), BlockState::Healthy));
+        assert_eq!(test.view.waiting(test.now, 9), [listed(&[2])]);
+        let changed = test.view.take_groups(test.now, test.now, vec![listed(&[2])], false);
+        assert_eq!(test.view.tell(test.now, changed).len(), 1);
+        assert_eq!(test.block().1, BlockState::Missing);
+    }
 }
 
 /// Lets DataNode 3 die, of which the copy of block 2 is corrupt, and returns the group with the block rebuilt on
@@ -229,8 +337,8 @@ fn a_bad_copy_is_forgotten_when_its_datanode_has_returned_without_it() {
     test.nodes(&[1, 2, 3, 4, 5], 20);
     test.list(vec![rebuilt.clone()]);
     assert_eq!(test.view.waiting(test.now, 9), [], "it may not have reported all blocks");
-    test.now += PATIENCE;
-    let unsure = test.view.note_losses(test.now, test.now);
+    test.now += DELETING;
+    let unsure = test.view.note_losses(test.now, test.now, BTreeSet::new());
     test.view.tell(test.now, unsure);
     assert_eq!(test.view.take_gone(), [], "the last answer is older than the report");
     assert_eq!(test.view.waiting(test.now, 9).len(), 1);

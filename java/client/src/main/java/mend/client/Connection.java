@@ -13,10 +13,14 @@ import javax.net.ssl.SSLSocket;
 final class Connection implements Closeable {
   private static final int BUFFER_BYTES = 64 << 10;
 
+  /** The TCP connection. */
+  private final Socket tcp;
+  /** The TLS session over it; the TCP connection itself if there is none. */
   private final Socket socket;
   private final InputStream input;
 
-  private Connection(Socket socket) throws IOException {
+  private Connection(Socket tcp, Socket socket) throws IOException {
+    this.tcp = tcp;
     this.socket = socket;
     this.input = new BufferedInputStream(socket.getInputStream(), BUFFER_BYTES);
   }
@@ -27,7 +31,8 @@ final class Connection implements Closeable {
     try {
       socket.setTcpNoDelay(true);
       socket.connect(address.resolve(), limitMs);
-      return new Connection(name == null ? socket : encrypted(socket, credentials.towards(name), name, limitMs));
+      return new Connection(
+          socket, name == null ? socket : encrypted(socket, credentials.towards(name), name, limitMs));
     } catch (IOException | RuntimeException problem) {
       socket.close();
       throw problem;
@@ -59,11 +64,14 @@ final class Connection implements Closeable {
     socket.getOutputStream().flush();
   }
 
-  /** Closes the connection at once; concurrent reads and writes fail. */
+  /**
+   * Closes the connection at once; concurrent reads and writes fail. Closes only the TCP connection, because the close
+   * of a TLS session waits for a write in progress, which never ends if the peer has stopped reading.
+   */
   @Override
   public void close() {
     try {
-      socket.close();
+      tcp.close();
     } catch (IOException ignored) {
       // The socket is closed in any case.
     }

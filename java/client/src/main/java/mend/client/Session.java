@@ -363,15 +363,27 @@ final class Session implements Closeable, Part.Surroundings {
 
   // ---- the end ----
 
-  private synchronized void endIfIdle() {
-    if (requests.isEmpty() && System.nanoTime() - idleSinceNs > IDLE_LIMIT_NS) {
-      end(lost("the connection was idle"));
+  private void endIfIdle() {
+    boolean hasEnded;
+    synchronized (this) {
+      boolean isIdle = requests.isEmpty() && System.nanoTime() - idleSinceNs > IDLE_LIMIT_NS;
+      hasEnded = isIdle && failAll(lost("the connection was idle"));
+    }
+    if (hasEnded) {
+      disconnect();
     }
   }
 
-  private synchronized void end(MendException why) {
+  private void end(MendException why) {
+    if (failAll(why)) {
+      disconnect();
+    }
+  }
+
+  /** Fails all requests, and those that come later. Returns false if the session has ended before. */
+  private synchronized boolean failAll(MendException why) {
     if (ended != null) {
-      return;
+      return false;
     }
     ended = why;
     requests.values().forEach(delivery -> delivery.fail(why));
@@ -381,6 +393,11 @@ final class Session implements Closeable, Part.Surroundings {
     edges.close();
     outgoing.add(END);
     clock.shutdownNow();
+    return true;
+  }
+
+  /** Callers hold no monitor: a caller of {@link #hasEnded} must not wait for the connection. */
+  private void disconnect() {
     connection.close();
     threads.shutdown();
   }

@@ -2,6 +2,9 @@ package mend.hdfs;
 
 import java.io.File;
 import java.io.IOException;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
 import org.apache.hadoop.hdfs.protocol.Block;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
@@ -17,8 +20,9 @@ import org.apache.hadoop.hdfs.server.datanode.fsdataset.impl.FsVolumeImpl;
  * <p>Uses the same call as the DataNode's DirectoryScanner, without waiting up to six hours for the next
  * scan. The DataNode copies no bytes, and it accepts the replicas that its scanner would accept.
  */
-final class Adoption {
+class Adoption {
   private final DataNode dataNode;
+  private final VolumeSearch search = new VolumeSearch();
 
   Adoption(DataNode dataNode) {
     this.dataNode = dataNode;
@@ -77,21 +81,40 @@ final class Adoption {
   }
 
   /** Makes the DataNode check the replica. Returns the volume that holds the replica. */
-  private static FsVolumeSpi look(FsDatasetSpi<?> dataset, String pool, long block, long stamp) throws IOException {
+  private FsVolumeSpi look(FsDatasetSpi<?> dataset, String pool, long block, long stamp) throws IOException {
+    String bytes = Block.BLOCK_FILE_PREFIX + block;
+    String meta = DatanodeUtil.getMetaName(bytes, stamp);
     try (FsDatasetSpi.FsVolumeReferences volumes = dataset.getFsVolumeReferences()) {
-      for (FsVolumeSpi volume : volumes) {
-        if (!(volume instanceof FsVolumeImpl)) {
-          continue;
-        }
+      Place place = search.find(places(volumes, pool, block),
+          it -> new File(it.folder, bytes).exists() && new File(it.folder, meta).exists());
+      if (place == null) {
+        throw new IOException("the folders of the DataNode do not contain blk_" + block + "_" + stamp);
+      }
+      dataset.checkAndUpdate(pool, new FsVolumeSpi.ScanInfo(block, place.folder, bytes, meta, place.volume));
+      return place.volume;
+    }
+  }
+
+  /** Returns where the volumes would hold a block, by their names. */
+  private static Map<String, Place> places(Iterable<FsVolumeSpi> volumes, String pool, long block) throws IOException {
+    Map<String, Place> places = new HashMap<>();
+    for (FsVolumeSpi volume : volumes) {
+      if (volume instanceof FsVolumeImpl && Arrays.asList(volume.getBlockPoolList()).contains(pool)) {
         File folder = DatanodeUtil.idToBlockDir(((FsVolumeImpl) volume).getFinalizedDir(pool), block);
-        String bytes = Block.BLOCK_FILE_PREFIX + block;
-        String meta = DatanodeUtil.getMetaName(bytes, stamp);
-        if (new File(folder, bytes).exists() && new File(folder, meta).exists()) {
-          dataset.checkAndUpdate(pool, new FsVolumeSpi.ScanInfo(block, folder, bytes, meta, volume));
-          return volume;
-        }
+        places.put(volume.toString(), new Place(volume, folder));
       }
     }
-    throw new IOException("the folders of the DataNode do not contain blk_" + block + "_" + stamp);
+    return places;
+  }
+
+  /** The folder of a volume in which a block belongs. */
+  private static final class Place {
+    final FsVolumeSpi volume;
+    final File folder;
+
+    Place(FsVolumeSpi volume, File folder) {
+      this.volume = volume;
+      this.folder = folder;
+    }
   }
 }

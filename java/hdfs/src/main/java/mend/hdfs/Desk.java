@@ -6,15 +6,20 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.net.SocketTimeoutException;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Answers the helper's requests, a few at a time. Each connection carries one request line, {@code ready POOL},
+ * Answers the helper's requests, some at a time. Each connection carries one request line, {@code ready POOL},
  * {@code adopt POOL BLOCK STAMP BYTES} or {@code tell POOL BLOCK}, and one response line, {@code yes} or {@code no
  * WHY}.
+ *
+ * <p>Requests other than {@code ready} may wait for a disk, so they have threads of their own, and delay neither {@code
+ * ready} nor new connections.
  */
 final class Desk implements Runnable {
   /** The time limit for a connection's request line. */
@@ -22,19 +27,25 @@ final class Desk implements Runnable {
   /** The delay after a failed accept, for example because no file descriptor is free. */
   private static final long PAUSE_MS = 500;
   private static final int MAX_LINE_BYTES = 512;
-  /** The number of requests that are answered in addition to the one that the accepting thread answers. */
-  private static final int AT_ONCE = 4;
+  /** The number of request lines that are read in addition to the one that the accepting thread reads. */
+  private static final int READ_AT_ONCE = 4;
+  /** The number of requests that are carried out at once, and that of those that wait for their turn. */
+  private static final int AT_ONCE = 16;
+  private static final int MOST_WAITING = 256;
   private static final long IDLE_S = 60;
 
   private final ServerSocket listener;
   private final Adoption adoption;
-  /** If all threads are busy, the accepting thread answers itself. Further connections wait meanwhile. */
-  private final Executor threads = new ThreadPoolExecutor(0, AT_ONCE, IDLE_S, TimeUnit.SECONDS,
+  /** If all threads are busy, the accepting thread reads the line itself. Further connections wait meanwhile. */
+  private final Executor readers = new ThreadPoolExecutor(0, READ_AT_ONCE, IDLE_S, TimeUnit.SECONDS,
       new SynchronousQueue<>(), Desk::thread, new ThreadPoolExecutor.CallerRunsPolicy());
+  private final ThreadPoolExecutor workers = new ThreadPoolExecutor(AT_ONCE, AT_ONCE, IDLE_S, TimeUnit.SECONDS,
+      new ArrayBlockingQueue<>(MOST_WAITING), Desk::thread);
 
   Desk(ServerSocket listener, Adoption adoption) {
     this.listener = listener;
     this.adoption = adoption;
+    workers.allowCoreThreadTimeOut(true);
   }
 
   @Override
@@ -53,7 +64,7 @@ final class Desk implements Runnable {
         }
         continue;
       }
-      threads.execute(() -> serve(accepted));
+      readers.execute(() -> serve(accepted));
     }
   }
 
@@ -63,13 +74,32 @@ final class Desk implements Runnable {
     return thread;
   }
 
+  /** Reads a request, and answers it or has a worker answer it. */
   private void serve(Socket accepted) {
+    try {
+      String line = line(accepted);
+      Executor by = line.startsWith("ready ") ? Runnable::run : workers;
+      by.execute(() -> respond(accepted, line));
+    } catch (IOException | RejectedExecutionException problem) {
+      MendPlugin.LOG.warn("cannot answer a request of Mend's helper", problem);
+      close(accepted);
+    }
+  }
+
+  private void respond(Socket accepted, String line) {
     try (Socket socket = accepted) {
-      byte[] answer = (answer(line(socket)) + "\n").getBytes(StandardCharsets.UTF_8);
-      socket.getOutputStream().write(answer);
+      socket.getOutputStream().write((answer(line) + "\n").getBytes(StandardCharsets.UTF_8));
     // This also catches errors due to another HDFS version, so that later requests are still answered.
     } catch (Throwable problem) {
       MendPlugin.LOG.warn("cannot answer a request of Mend's helper", problem);
+    }
+  }
+
+  private static void close(Socket socket) {
+    try {
+      socket.close();
+    } catch (IOException ignored) {
+      // The helper takes the request for unanswered in any case.
     }
   }
 

@@ -55,7 +55,7 @@ import org.apache.hadoop.security.AccessControlException;
  *   i FILE NAME open|closed     a file whose groups follow: its encoded name, and whether it is being written
  *   y FILE [snapshot]           the file or folder exists; snapshot: only in a snapshot
  *   p FILE PATH                 a file that exists only in a snapshot: its encoded path
- *   s FOLDERS SNAPSHOTS FILES   numbers of snapshottable folders, of snapshots, and of files only in them
+ *   s FOLDERS SNAPSHOTS FILES   numbers of examined folders with snapshots, of snapshots, and of files only in them
  *   x PATH WHY                  files that exist only in snapshots of this folder are omitted, and why
  *   g FILE START GROUP STAMP BYTES POLICY open|new|old INDEX:NUMBER,… [corrupt]
  *                               a complete group, whether its file is open or was closed recently,

@@ -64,10 +64,14 @@ class SnapshotsTest {
   }
 
   private String answer(DistributedFileSystem files, Runnable answered) throws IOException {
+    return answer(files, answered, "/");
+  }
+
+  private String answer(DistributedFileSystem files, Runnable answered, String folder) throws IOException {
     visited.clear();
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     Answers.Lines lines = new Answers.Lines(new Answers(new PrintStream(bytes), null, null), "1");
-    new Snapshots(files, lines, answered).eachDeleted(new String[] {"/"}, path -> {
+    new Snapshots(files, lines, answered).eachDeleted(new String[] {folder}, path -> {
       visited.add(path);
       return 1;
     });
@@ -83,6 +87,20 @@ class SnapshotsTest {
   @Test
   void deletedFilesAreFoundInTheNewestSnapshot() throws IOException {
     assertEquals("1 s 1 2 1\n", answer(new Hdfs()));
+    assertEquals(List.of("/a/.snapshot/s2/f"), visited);
+  }
+
+  /** Differences between large snapshots take minutes, and the coordinator reads no other changes meanwhile. */
+  @Test
+  void snapshotsOfOtherFoldersAreNotExamined() throws IOException {
+    DistributedFileSystem files = new Hdfs() {
+      @Override
+      public SnapshotStatus[] getSnapshotListing(Path root) {
+        throw new AssertionError("snapshots of " + root);
+      }
+    };
+    assertEquals("1 s 0 0 0\n", answer(files, () -> { }, "/ab"));
+    assertEquals("1 s 1 2 1\n", answer(new Hdfs(), () -> { }, "/a/f"));
     assertEquals(List.of("/a/.snapshot/s2/f"), visited);
   }
 
