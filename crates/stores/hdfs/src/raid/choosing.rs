@@ -65,7 +65,8 @@ impl Encodings {
             let urgency = urgency(unit, &listing.notes, &times).filter(|_| covers(&unit.path))?;
             let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
             let stray = unit.stray().map(str::to_owned);
-            Some(Task { path, bytes: unit.bytes, modified_ms, urgency, encoding, stray })
+            let has_parity = unit.protection.is_some();
+            Some(Task { path, bytes: unit.bytes, modified_ms, urgency, encoding, stray, has_parity })
         };
         survey.units.iter().filter_map(task).collect()
     }

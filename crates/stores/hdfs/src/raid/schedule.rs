@@ -3,8 +3,8 @@
 //! The driver passes listed files in, starts what [`next`](Schedule::next) returns, and reports each end. A file whose
 //! work failed waits for a time that doubles with each failure.
 //!
-//! The work on a file without enough redundancy begins with a turn of its own, in which only its replication is raised. HDFS
-//! then creates replicas while the file waits for its next turn.
+//! The work on a file with parity, but without enough redundancy, begins with a turn of its own, in which only its replication
+//! is raised. HDFS then creates replicas while the file waits for its next turn.
 //!
 //! **Invariants:**
 //! - At most `files_at_once` files are in progress, and each only once. Files without enough redundancy do not wait for
@@ -78,6 +78,8 @@ pub(crate) struct Task {
     pub encoding: Arc<Encoding>,
     /// The path of its parity, if it was renamed without it.
     pub stray: Option<String>,
+    /// Whether there is parity, of whatever contents. Without any, the replication is never raised.
+    pub has_parity: bool,
 }
 
 /// The limits that operators set.
@@ -149,7 +151,7 @@ struct Entry {
     is_forgotten: bool,
 }
 
-/// The position of a file that waits: its urgency, whether its replication was raised, its failures, and its modification time.
+/// The position of a file that waits: its urgency, whether no first turn is left, its failures, and its modification time.
 type Turn = (Urgency, bool, u32, u64);
 
 /// The files to work on; see the module's documentation.
@@ -234,11 +236,11 @@ impl Entry {
 
     /// Whether only the replication of the file is raised now.
     fn is_raising(&self) -> bool {
-        self.task.urgency == Urgency::Unsafe && !self.is_raised
+        self.task.urgency == Urgency::Unsafe && self.task.has_parity && !self.is_raised
     }
 
     fn turn(&self) -> Turn {
-        (self.task.urgency, self.is_raised, self.failures, self.task.modified_ms)
+        (self.task.urgency, !self.is_raising(), self.failures, self.task.modified_ms)
     }
 }
 
@@ -324,15 +326,19 @@ impl Schedule {
     /// Returns a file to begin with now, which counts as in progress until [`handle_end`](Self::handle_end).
     pub fn next(&mut self, now_ms: u64, hold: &Hold) -> Option<Task> {
         self.wake(now_ms);
-        let ((_, path), entry) = self.waiting.first_key_value()?;
-        if hold.why(entry.task.urgency).is_some() || self.is_busy(entry) {
-            return None;
-        }
+        // Many first turns keep no other ones waiting.
+        let others = self.waiting.range(((Urgency::Unsafe, true, 0, 0), String::new())..).next();
+        let mut most_urgent = self.waiting.first_key_value().into_iter().chain(others);
+        let ((_, path), _) = most_urgent.find(|(_, entry)| self.may_start(entry, hold))?;
         let path = path.clone();
         let entry = self.remove_waiting(&path).expect("it waits");
         let task = entry.task.clone();
         self.running.insert(path, entry);
         Some(task)
+    }
+
+    fn may_start(&self, next: &Entry, hold: &Hold) -> bool {
+        hold.why(next.task.urgency).is_none() && !self.is_busy(next)
     }
 
     /// Whether as many files are in progress as may be, for this one to start.

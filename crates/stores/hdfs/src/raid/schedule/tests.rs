@@ -34,6 +34,7 @@ fn task(path: &str, urgency: Urgency, modified_ms: u64) -> Task {
         urgency,
         encoding: Arc::clone(&ENCODING),
         stray: None,
+        has_parity: true,
     }
 }
 
@@ -158,6 +159,18 @@ fn changed_files_are_raised_whatever_other_files_wait_for() {
     schedule.take_listing("/1", vec![task("/1", Urgency::Unsafe, later_ms)]);
     assert_eq!(next(&mut schedule, later_ms), Some("/1".to_owned()));
     assert!(schedule.is_raising("/1") && !schedule.is_raising("/0"));
+}
+
+#[test]
+fn many_first_turns_keep_no_other_files_waiting() {
+    let mut schedule = schedule(1, None);
+    let many = (0..=RAISED_AT_ONCE).map(|at| task(&format!("/{at}"), Urgency::Unsafe, 1));
+    let single = Task { has_parity: false, ..task("/single", Urgency::Unsafe, 2) };
+    schedule.take_full_listing(&NONE, many.chain([single, task("/new", Urgency::New, 3)]).collect());
+    let started: Vec<String> = std::iter::from_fn(|| next(&mut schedule, 3)).collect();
+    assert_eq!((started.len(), started.last().map(String::as_str)), (RAISED_AT_ONCE + 1, Some("/single")));
+    assert!(!schedule.is_raising("/single"), "a file that never had parity needs no replicas first");
+    assert_eq!(schedule.next(3, &Hold::All(String::new())), None);
 }
 
 #[test]
@@ -385,7 +398,7 @@ impl Model {
         let may_start = |tried: &&Tried| hold.why(tried.task.urgency).is_none();
         let rank = |tried: &&Tried| {
             let Task { urgency, modified_ms, path, .. } = &tried.task;
-            (*urgency, tried.is_raised, tried.failures, *modified_ms, path.clone())
+            (*urgency, !tried.is_raising(), tried.failures, *modified_ms, path.clone())
         };
         self.waiting.values().filter(may_start).min_by_key(rank)
     }

@@ -61,6 +61,7 @@ fn the_history_names_the_policy_and_what_was_done() {
         urgency: Urgency::New,
         encoding: Arc::new(encoding(policy)),
         stray: None,
+        has_parity: true,
     };
     let own = task(Some(policy));
     let deeds =
@@ -142,6 +143,7 @@ fn the_first_turn_of_an_unsafe_file_ends_once_nothing_is_to_be_raised() {
         urgency: Urgency::Unsafe,
         encoding: Arc::new(encoding),
         stray: None,
+        has_parity: true,
     };
     let shared = Shared {
         storage: Weak::new(),
