@@ -181,23 +181,26 @@ impl Facts {
     /// Whether HDFS has neither replicas to create nor to remove. Those on DataNodes that are taken out of service, or
     /// are silent, may or may not count. HDFS creates no replicas of a lost block.
     pub fn is_at_rest(&self, nodes: &DataNodes) -> bool {
-        let is_complete =
-            |&(block, wanted): &(&Block, usize)| block.replicas.is_empty() || block.replicas.len() >= wanted;
-        self.wanted().iter().all(is_complete) && !self.has_surplus(|replicas| nodes.usable_among(replicas))
+        let is_at_rest = |(block, wanted): (&Block, usize)| {
+            let is_complete = block.replicas.is_empty() || block.replicas.len() >= wanted;
+            is_complete && nodes.usable_among(&block.replicas) <= wanted
+        };
+        self.wanted(self.source.iter().chain(&self.parity)).into_iter().all(is_at_rest)
     }
 
-    /// Whether a block has more replicas than its file asks for, counted by `count`.
+    /// Whether a block of the source has more replicas than its file asks for, counted by `count`.
     pub(crate) fn has_surplus(&self, count: impl Fn(&[NodeIndex]) -> usize) -> bool {
-        self.wanted().into_iter().any(|(block, wanted)| count(&block.replicas) > wanted)
+        let blocks = self.wanted(self.source.iter());
+        blocks.into_iter().any(|(block, wanted)| count(&block.replicas) > wanted)
     }
 
-    /// Returns the blocks of the source and of its parity, each with the replication of its file.
-    fn wanted(&self) -> Vec<(&Block, usize)> {
+    /// Returns the blocks of these files, each with the replication of its file.
+    fn wanted<'a>(&self, files: impl Iterator<Item = &'a MarkedFile>) -> Vec<(&'a Block, usize)> {
         let (mut of_parts, mut wanted) = (BTreeMap::new(), Vec::new());
         for part in &self.parts {
             of_parts.extend(part.blocks.iter().map(|block| (block.number, part.replication)));
         }
-        for MarkedFile { file, .. } in self.source.iter().chain(&self.parity) {
+        for MarkedFile { file, .. } in files {
             let replication =
                 |block: &Block| of_parts.get(&block.number).copied().unwrap_or(file.replication);
             wanted.extend(file.blocks.iter().map(|block| (block, usize::from(replication(block)))));
