@@ -136,10 +136,7 @@ impl<'a> Sources<'a> {
 fn advice(state: &ParityState, is_surveyed: bool) -> &'static str {
     match state {
         _ if is_surveyed => "run the command again",
-        ParityState::Renamed(_) => {
-            "it was made before the file was renamed and changed; once the file has all of its replicas (hdfs fsck), delete \
-             the parity (hdfs dfs -rm)"
-        }
+        ParityState::Renamed(_) => "the file cannot use it: delete the parity (hdfs dfs -rm)",
         _ => {
             "the file cannot use it: delete the parity (hdfs dfs -rm), unless it belongs to another file, which was renamed \
              from this path"
@@ -201,8 +198,10 @@ mod tests {
         assert_eq!(left(&listing, &[]), [format!("{parity}run the command again")]);
         assert!(left(&listing, &["/e/g"]).is_empty(), "the command has named it");
         listing.files[0].blocks[0].stamp += 1;
-        let changed = left(&listing, &[]).concat();
-        assert!(changed.starts_with(parity) && changed.ends_with("(hdfs dfs -rm)"), "{changed}");
+        assert_eq!(left(&listing, &[]), [format!("{parity}run the command again")], "it was changed, too");
+        listing.files[0].storing = Storing::Striped;
+        let striped = left(&listing, &[]).concat();
+        assert!(striped.starts_with(parity) && striped.ends_with("(hdfs dfs -rm)"), "{striped}");
         // A listing of the folder that it was in does not contain it.
         listing.files.remove(0);
         listing.root = "/data".to_owned();

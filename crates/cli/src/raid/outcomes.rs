@@ -111,6 +111,10 @@ fn remedy(stop: &Stop) -> &'static str {
         Stop::Refused { .. } | Stop::Unavailable(_) | Stop::Stalled(_) => {
             "remove the cause that the message names, then run the command again: it continues there"
         }
+        Stop::Kept => {
+            "the file has its former replication. Delete the snapshots with the file, then run the command again; `hdfs \
+             lsSnapshottableDir` lists the folders with snapshots. Or undo its encoding"
+        }
         Stop::WrongParity => {
             "a DataNode or this machine corrupts data: look for errors of memory and disks before you try again"
         }

@@ -177,7 +177,8 @@ pub fn parity_reason(state: &ParityState) -> Option<String> {
         ParityState::Unused => "its file uses other parity or none",
         ParityState::Renamed(inode) => {
             return Some(format!(
-                "its file (inode {inode}) was renamed and has no parity at its new path; `mend raid encode` renames the parity"
+                "its file (inode {inode}) was renamed and has no valid parity at its new path; `mend raid encode` of a folder with \
+                 both paths renames the parity, and raises the replication of the file first if it was changed, too"
             ));
         }
         ParityState::NoSource => "there is no such file",

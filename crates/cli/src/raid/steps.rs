@@ -533,6 +533,29 @@ other files:
         assert_eq!(errand.file.stray.as_deref(), Some("/raid/data/f"));
     }
 
+    /// It was changed a moment ago, so the policy does not encode it. But nothing else protects its only replica.
+    #[test]
+    fn a_renamed_file_that_was_changed_gets_its_replicas() {
+        let policies = POLICIES.replace("\"0s\"", "\"1d\"");
+        let policies = Policies::parse(&policies).expect("policies");
+        let mut renamed = encoded(0);
+        note(&mut renamed);
+        renamed.files[0].path = "/data/g".to_owned();
+        (renamed.files[0].blocks[1].stamp, renamed.files[0].modified_ms) = (2, 1 << 40);
+        let units = hdfs_raid::survey(&renamed, &policies, 1 << 40).units;
+        let forecasts = forecasts(&units, &renamed, &policies, Direction::Encode, 1 << 40);
+        let texts: Vec<String> =
+            forecasts[0].steps.as_ref().expect("steps").iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts[..2],
+            ["set the replication of /data/g to 3", "let /raid/data/f become /raid/data/g"]
+        );
+        assert!(texts.last().is_some_and(|end| end.starts_with("excluded: it was modified")), "{texts:?}");
+        assert!(forecasts[0].has_work());
+        let errand = errand(&units[0], &policies, Direction::Encode, 1).expect("an errand");
+        assert_eq!(errand.file.stray.as_deref(), Some("/raid/data/f"));
+    }
+
     #[test]
     fn only_encoded_files_can_be_undone() {
         let text = forecast_text(Direction::Undo);

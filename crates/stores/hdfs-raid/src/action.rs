@@ -237,7 +237,8 @@ impl Waiting {
                  dfs.namenode.replication.max-streams of the NameNode is not 0: with 0, HDFS creates no replicas"
             }
             Self::Settled => {
-                "check that all DataNodes are in service and send heartbeats (hdfs dfsadmin -report)"
+                "check that all DataNodes are in service and send heartbeats (hdfs dfsadmin -report). HDFS removes no replicas of \
+                 a file that was moved out of a folder with snapshots: raise its replication (hdfs dfs -setrep)"
             }
             Self::Repair => {
                 "start the DataNodes with the missing blocks (hdfs fsck PATH -files -blocks -locations)"

@@ -33,15 +33,21 @@ impl Unit {
     /// Whether parity exists that is not valid, or not at the path that belongs to the file. Even a file that is not
     /// encoded now needs its former replicas then.
     fn is_unprotected(&self) -> bool {
-        matches!(self.state, State::Stale(_)) || self.stray().is_some()
+        self.stale_parity().is_some() || self.stray().is_some()
+    }
+
+    /// Returns why the parity is not used, also if a block of the file is lost.
+    fn stale_parity(&self) -> Option<StaleParity> {
+        match self.protection.as_ref()?.state {
+            ParityState::Stale(why) => Some(why),
+            _ => None,
+        }
     }
 
     /// Whether the file may have too few replicas, because its parity is not that of its contents. Parity that may still
     /// be proven does not count.
     fn has_stale_parity(&self) -> bool {
-        let may_hold = |why: &StaleParity| why.is_unchecked() || *why == StaleParity::Older;
-        let is_stale = |state: &ParityState| matches!(state, ParityState::Stale(why) if !may_hold(why));
-        self.protection.as_ref().is_some_and(|protection| is_stale(&protection.state))
+        self.stale_parity().is_some_and(|why| !why.is_unchecked() && why != StaleParity::Older)
     }
 
     /// Whether the encoding is being undone.
@@ -69,7 +75,7 @@ pub fn candidate<'a>(
         return Err(unit.state.reason().unwrap_or_default());
     }
     // Another version of Mend knows what the note means.
-    if let State::Stale(StaleParity::UnknownNote) = &unit.state {
+    if unit.stale_parity() == Some(StaleParity::UnknownNote) {
         return Err(StaleParity::UnknownNote.to_string());
     }
     let is_open_to_work = unit.held == Some(Exclusion::Outside) || unit.is_unprotected();
@@ -94,14 +100,14 @@ pub fn candidate<'a>(
 /// Returns why an encoded file stays unchanged, if no policy with its codec covers it.
 fn without_policy(unit: &Unit) -> String {
     let codec = unit.codec.as_deref().unwrap_or_default();
-    match &unit.state {
-        State::Stale(why) if why.is_unchecked() => {
+    match (unit.stale_parity(), &unit.state) {
+        (Some(why), _) if why.is_unchecked() => {
             format!("Mend has not checked its parity, and no policy of codec {codec} covers it: write one")
         }
-        State::Stale(_) => {
+        (Some(_), _) => {
             format!("its parity is stale, and no policy of codec {codec} covers it: undo its encoding")
         }
-        State::Unrepairable(_) => unit.state.reason().unwrap_or_default(),
-        _ => format!("it is encoded, and no policy of codec {codec} covers it"),
+        (None, State::Unrepairable(_)) => unit.state.reason().unwrap_or_default(),
+        (None, _) => format!("it is encoded, and no policy of codec {codec} covers it"),
     }
 }

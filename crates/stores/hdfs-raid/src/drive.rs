@@ -9,7 +9,8 @@
 //! **Invariants:**
 //! - An action follows from the latest look. The replication is set only within [`DECISION_MS`] of this look.
 //! - Every run ends, unless the NameNode keeps answering and the file keeps making progress.
-//! - A file whose blocks cannot be moved apart gets its replicas back if the loss of one DataNode could cost data.
+//! - A file whose blocks cannot be moved apart gets its replicas back if the loss of one DataNode could cost data, and so does a
+//!   file of which HDFS keeps all replicas.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -59,7 +60,9 @@ pub struct Drive {
     failures: [u32; 2],
     refuted: u32,
     written: BTreeMap<usize, u32>,
-    /// Why the work ends once the file is safe.
+    /// Whether the file has to get its replicas back before the work is given up, according to the latest look.
+    is_exposed: bool,
+    /// Why the work ends once the file has its replicas back, if it needs them.
     stop: Option<Stop>,
 }
 
@@ -148,6 +151,12 @@ pub enum Stop {
     /// The facts have stayed the same for a long time.
     #[error("nothing has changed for a long time; the next step is to {0}")]
     Stalled(Waiting),
+    /// HDFS removes no replicas of the file, although all DataNodes with surplus ones answer. The file is not encoded.
+    #[error(
+        "HDFS keeps more replicas of the file than it asks for, as it does if the file was moved out of a folder with snapshots, \
+         so encoding saves nothing"
+    )]
+    Kept,
     /// Parity was found wrong several times.
     #[error("the parity was made {REFUTED} times, and each time was not that of the data")]
     WrongParity,
@@ -182,6 +191,7 @@ impl Drive {
             failures: [0; 2],
             refuted: 0,
             written: BTreeMap::new(),
+            is_exposed: false,
             stop: None,
         }
     }
@@ -217,20 +227,21 @@ impl Drive {
                 return self.try_again(trouble, now_ms);
             }
         };
-        let term = own_term(self.least_term, facts.next_term());
-        let begin = || {
-            let mut work = Work::new(self.codec.clone(), self.tolerated, self.goal, term);
-            work.settled_ms = self.settled_ms;
-            work
+        self.begin(&facts);
+        let work = self.work.as_mut().expect("begun");
+        let retreat = match self.stop {
+            Some(Stop::Kept) => work.restore(&facts),
+            _ => work.retreat(&facts, nodes),
         };
-        let work = self.work.get_or_insert_with(begin);
+        self.is_exposed = retreat.is_some();
         if let Some(stop) = self.stop.clone() {
-            return match work.retreat(&facts) {
+            return match retreat {
                 Some(action) => self.act(action, looked_ms + DECISION_MS, now_ms),
                 None => Order::End(Err(stop)),
             };
         }
         let next = work.next(&facts, nodes, looked_ms);
+        let keeps_surplus = work.keeps_surplus(&facts, nodes);
         // The reason for which a file is unfit may contain its age.
         let facts = Facts { unfit: None, ..facts };
         let since_ms = match self.seen.take() {
@@ -239,16 +250,45 @@ impl Drive {
         };
         self.seen = Some((facts, since_ms));
         match next {
-            Next::End(End::Lost { block, is_decodable }) => {
-                Order::End(Err(Stop::Lost { block, is_decodable }))
-            }
+            Next::End(End::Lost { block, is_decodable }) => self.give_up(Stop::Lost { block, is_decodable }),
             Next::End(end) => Order::End(Ok(end)),
-            Next::Wait(waiting) => {
-                self.unavailable_since_ms = None;
-                wait(waiting, now_ms.saturating_sub(since_ms))
-            }
+            Next::Wait(waiting) => self.wait(waiting, now_ms.saturating_sub(since_ms), keeps_surplus),
             Next::Act(action) => self.act(action, looked_ms + DECISION_MS, now_ms),
         }
+    }
+
+    /// Begins the work at the first look.
+    fn begin(&mut self, facts: &Facts) {
+        if self.work.is_none() {
+            let term = own_term(self.least_term, facts.next_term());
+            let mut work = Work::new(self.codec.clone(), self.tolerated, self.goal, term);
+            work.settled_ms = self.settled_ms;
+            self.work = Some(work);
+        }
+    }
+
+    /// Waits for an event, unless nothing has changed for long.
+    fn wait(&mut self, waiting: Waiting, same_for_ms: u64, keeps_surplus: bool) -> Order {
+        self.unavailable_since_ms = None;
+        let limit_ms = match waiting {
+            Waiting::Repair => REPAIR_MS,
+            Waiting::Replicas | Waiting::Settled => REPLICAS_MS,
+        };
+        match waiting {
+            _ if same_for_ms < limit_ms => Order::Pause { ms: LOOK_AGAIN_MS, why: Pause::Waiting(waiting) },
+            Waiting::Settled if keeps_surplus => self.give_up(Stop::Kept),
+            _ => self.give_up(Stop::Stalled(waiting)),
+        }
+    }
+
+    /// Gives the work up. If the file may have to get its replicas back first, another look decides about this.
+    fn give_up(&mut self, stop: Stop) -> Order {
+        let may_need_replicas = self.is_exposed || stop == Stop::Kept;
+        if !may_need_replicas || self.stop.is_some() {
+            return Order::End(Err(stop));
+        }
+        (self.failures[0], self.stop) = (0, Some(stop));
+        Order::Look
     }
 
     /// Takes the result of an action; that of [`Action::Prove`] is whether the parity is right.
@@ -262,7 +302,7 @@ impl Drive {
             self.work.as_mut().expect("begun").handle_proof(note, is_right);
             self.refuted += u32::from(!is_right);
         }
-        if self.refuted >= REFUTED { Order::End(Err(Stop::WrongParity)) } else { Order::Look }
+        if self.refuted >= REFUTED { self.give_up(Stop::WrongParity) } else { Order::Look }
     }
 
     /// Takes the action back: it was not begun, because the driver was busy. Another look decides what comes next.
@@ -280,7 +320,7 @@ impl Drive {
             let written = self.written.entry(*stripe).or_default();
             *written += 1;
             if *written > WRITTEN {
-                return Order::End(Err(Stop::Unstable(*stripe)));
+                return self.give_up(Stop::Unstable(*stripe));
             }
         }
         let is_late = matches!(action, Action::SetReplication { .. }) && now_ms >= until_ms;
@@ -311,14 +351,10 @@ impl Drive {
                 is_over.then(|| Stop::Refused { action, kind: *kind, text: text.clone() })
             }
         };
-        let is_move = matches!(self.action.take(), Some(Action::Move(_)));
+        // Some of the moves may have succeeded since the look.
+        self.is_exposed |= matches!(self.action.take(), Some(Action::Move(_)));
         match stop {
-            // Another look tells whether the file is safe as it is.
-            Some(stop) if is_move && self.stop.is_none() => {
-                (self.failures[0], self.stop) = (0, Some(stop));
-                Order::Look
-            }
-            Some(stop) => Order::End(Err(stop)),
+            Some(stop) => self.give_up(stop),
             None => Order::Pause { ms: RETRY_MS, why: Pause::Retry(trouble) },
         }
     }
@@ -333,18 +369,6 @@ fn own_term(own: u64, least: u64) -> u64 {
     let program = (1 << TERM_BITS) - 1;
     let term = (least & !program) | (own & program);
     if term >= least { term } else { term.saturating_add(1 << TERM_BITS) }
-}
-
-/// Waits for an event, unless nothing has changed for long.
-fn wait(waiting: Waiting, same_for_ms: u64) -> Order {
-    let limit_ms = match waiting {
-        Waiting::Repair => REPAIR_MS,
-        Waiting::Replicas | Waiting::Settled => REPLICAS_MS,
-    };
-    match same_for_ms >= limit_ms {
-        true => Order::End(Err(Stop::Stalled(waiting))),
-        false => Order::Pause { ms: LOOK_AGAIN_MS, why: Pause::Waiting(waiting) },
-    }
 }
 
 impl fmt::Display for Pause {

@@ -5,14 +5,14 @@ use std::fmt;
 use std::ops::Bound::{Included, Unbounded};
 use std::ops::Range;
 
-use crate::folder::{FolderParity, LEAST_BYTES, joined, parts};
+use crate::folder::{FolderParity, LEAST_BYTES, joined, replicated_parts};
 use crate::listing::parent;
 use crate::policy::{check_file, snapshots_above};
 use crate::stray::Strays;
 use crate::survey::{Source, check_source, load_of};
 use crate::{
     Cluster, Codec, Exclusion, File, Folder, Layout, Listing, Load, Marks, Members, Node, NodeIndex, Owner,
-    RaidPolicy, Scope, Storing, StripeCodes, parity_path, source_of,
+    RaidPolicy, Scope, Storing, StripeCodes, parity_path,
 };
 
 /// The names of folders with parity that is being made.
@@ -33,8 +33,7 @@ pub struct Facts {
     /// The file at the path of its parity.
     pub parity: Option<MarkedFile>,
     /// The parity of the source at the path that belongs to its former name, if [`parity`](Self::parity) is no file, or the
-    /// parity of another existing file. A note proves that it is the parity of the present contents, or of some blocks of a
-    /// folder.
+    /// parity of another existing file. Its note names the source by the inode. It may be the parity of former contents.
     pub stray: Option<MarkedFile>,
     /// The folders with parity that is being made for this path, in the order of their names. Every user may create such
     /// folders, so those of other users than the superuser are left out.
@@ -94,7 +93,7 @@ pub struct DraftName {
 pub struct DataNodes {
     nodes: Vec<Node>,
     /// The DataNodes from which the NameNode has had no heartbeat for a while.
-    silent: BTreeSet<NodeIndex>,
+    pub(crate) silent: BTreeSet<NodeIndex>,
     pub(crate) cluster: Cluster,
     pub(crate) load: Load,
 }
@@ -173,6 +172,12 @@ impl DataNodes {
     /// Returns on how many of these DataNodes blocks can stay.
     pub(crate) fn usable_among(&self, nodes: &[NodeIndex]) -> usize {
         nodes.iter().filter(|node| self.nodes[node.0].is_usable).count()
+    }
+
+    /// Returns how many of these DataNodes are in service. Silent ones may answer again.
+    pub(crate) fn in_service_among(&self, nodes: &[NodeIndex]) -> usize {
+        let is_silent = |node: &&NodeIndex| self.silent.contains(node);
+        self.usable_among(nodes) + nodes.iter().filter(is_silent).count()
     }
 
     /// Returns the DataNodes on which blocks can stay.
@@ -288,7 +293,8 @@ impl<'a> FactFinder<'a> {
         let parity = self.files.get(parity_path(&codec.parity_root, path).as_str()).copied();
         let (source, parts) = self.source(codec, path, parity).unzip();
         let (source, parts): (Option<File>, Vec<File>) = (source, parts.unwrap_or_default());
-        let small = source.as_ref().filter(|_| codec.scope == Scope::Folder).map(|folder| self.small(folder));
+        let folder = source.as_ref().filter(|_| codec.scope == Scope::Folder);
+        let small = folder.map(|folder| self.small(folder, &parts));
         let is_foreign =
             |file: &File, parity: &File| self.listing.notes.foreign(file.inode, &parity.path).is_some();
         let moved = source.as_ref().filter(|file| parity.is_none_or(|parity| is_foreign(file, parity)));
@@ -323,29 +329,34 @@ impl<'a> FactFinder<'a> {
         }
         let folder = self.folders.get(path)?;
         let own = self.files_in(path).into_iter().filter(|file| file.folder() == path);
-        let (parts, record) = (parts(own), self.record(folder, parity));
+        let record = self.record(folder, parity);
+        let parts = replicated_parts(own.collect(), record.is_some());
         if parts.is_empty() {
             return None;
         }
         Some((joined(folder, &parts, record), parts.into_iter().cloned().collect()))
     }
 
-    /// Returns the parity of a folder at the path that belongs to its former name, if it protects some of these files' blocks.
+    /// Returns the parity of a folder at the path that belongs to its former name. One that protects some of these files' blocks
+    /// comes first.
     fn stray_of_folder(&self, codec: &Codec, path: &str, files: &[File]) -> Option<&'a File> {
         let folder = self.folders.get(path).copied()?;
-        let (own, files) = (parity_path(&codec.parity_root, path), files.iter().collect::<Vec<&File>>());
-        self.strays.noted(folder.inode).find(|parity| {
-            let is_elsewhere = parity.path != own && source_of(&codec.parity_root, &parity.path).is_some();
+        let files: Vec<&File> = files.iter().collect();
+        let strays: Vec<&File> = self.strays.elsewhere(codec, folder.inode, path).collect();
+        let protects_some = |parity: &&&File| {
             let found = FolderParity::of(self.listing, folder, files.clone(), parity, codec);
-            is_elsewhere && found.is_ok_and(|it| it.protects_some())
-        })
+            found.is_ok_and(|it| it.protects_some())
+        };
+        strays.iter().find(protects_some).or(strays.first()).copied()
     }
 
-    /// Returns the files of a folder that are too small for its stripes, and have a lower replication than the others.
-    fn small(&self, folder: &File) -> Vec<File> {
+    /// Returns the files of a folder that are not among these parts, are too small for its stripes, and have a lower
+    /// replication than the parts.
+    fn small(&self, folder: &File, parts: &[File]) -> Vec<File> {
         let own = self.files_in(&folder.path).into_iter().filter(|file| file.folder() == folder.path);
         let is_low = |file: &&File| file.bytes < LEAST_BYTES && file.replication < folder.replication;
-        own.filter(is_low).cloned().collect()
+        let is_other = |file: &&File| parts.iter().all(|part| part.inode != file.inode);
+        own.filter(is_low).filter(is_other).cloned().collect()
     }
 
     /// Returns the record of a folder's parity, which may be at the path that belongs to the folder's former name.
@@ -517,7 +528,7 @@ mod tests {
     fn parity_at_a_former_path_is_found_by_its_note() {
         assert_eq!(stray(1, 7, &["/p/e/g"]).as_deref(), Some("/p/e/g"));
         assert_eq!(stray(2, 7, &["/p/e/g"]), None, "of another file");
-        assert_eq!(stray(1, 8, &["/p/e/g"]), None, "of other contents");
+        assert_eq!(stray(1, 8, &["/p/e/g"]).as_deref(), Some("/p/e/g"), "of former contents");
         assert_eq!(stray(1, 7, &["/q/e/g"]), None, "below another parity root");
         assert_eq!(stray(1, 7, &["/p/e/g", "/p/d/f"]), None, "the path is taken");
     }

@@ -36,9 +36,23 @@ pub(crate) type Judged<'a> = (&'a File, Result<FolderParity<'a>, UnusableParity>
 
 /// Returns those of a folder's files that are encoded together, in the order in which HDFS lists them.
 pub(crate) fn parts<'a>(files: impl IntoIterator<Item = &'a File>) -> Vec<&'a File> {
-    let mut parts: Vec<&File> = files.into_iter().filter(|file| file.bytes >= LEAST_BYTES).collect();
-    parts.sort_by(|one, other| listing_order(&one.path, &other.path));
-    parts
+    sorted(files.into_iter().filter(|file| file.bytes >= LEAST_BYTES).collect())
+}
+
+/// Returns those of a folder's files that get their replicas together. Clients may have truncated all files of an encoded folder
+/// below the limit. A record of its blocks shows that it was encoded, so that these files may have one replica.
+pub(crate) fn replicated_parts<'a>(files: Vec<&'a File>, is_recorded: bool) -> Vec<&'a File> {
+    let parts = parts(files.iter().copied());
+    match parts.is_empty() && is_recorded {
+        true => sorted(files),
+        false => parts,
+    }
+}
+
+/// Returns files in the order in which HDFS lists them.
+fn sorted(mut files: Vec<&File>) -> Vec<&File> {
+    files.sort_by(|one, other| listing_order(&one.path, &other.path));
+    files
 }
 
 /// Checks that the blocks of files are as HDFS-RAID expects them.

@@ -19,6 +19,8 @@ pub struct Health {
     pub crowded_nodes: usize,
     /// Stripes with more blocks in a rack than their code may lose, although there are racks enough.
     pub crowded_racks: usize,
+    /// Stripes of which the loss of one DataNode could cost data: it has the only replicas of several blocks.
+    pub exposed: usize,
     /// Data blocks that have no intact replica and no valid parity.
     pub unprotected: usize,
     /// Data blocks of changed folders that have no intact replica, and that the former parity suffices to rebuild.
@@ -45,6 +47,8 @@ pub struct StripeHealth<'a> {
     pub is_decodable: bool,
     /// How blocks stand too close together.
     pub crowding: Option<Crowding>,
+    /// Whether the loss of one DataNode could cost data, because it has the only replicas of several blocks.
+    pub is_exposed: bool,
 }
 
 impl Health {
@@ -56,6 +60,7 @@ impl Health {
             health.unrecoverable += usize::from(!stripe.is_decodable);
             health.crowded_nodes += usize::from(stripe.crowding == Some(Crowding::DataNode));
             health.crowded_racks += usize::from(stripe.crowding == Some(Crowding::Rack));
+            health.exposed += usize::from(stripe.is_exposed);
         }
         health
     }
@@ -93,6 +98,7 @@ impl Health {
         self.unrecoverable += other.unrecoverable;
         self.crowded_nodes += other.crowded_nodes;
         self.crowded_racks += other.crowded_racks;
+        self.exposed += other.exposed;
         self.unprotected += other.unprotected;
         self.still_protected += other.still_protected;
         self.single += other.single;
@@ -132,7 +138,7 @@ impl<'a> Inspector<'a> {
     /// Creates an inspector for the listing that was surveyed with these policies.
     pub fn new(listing: &'a Listing, policies: &'a Policies) -> Self {
         let files = listing.files.iter().map(|file| (file.path.as_str(), file)).collect();
-        Self { listing, policies, files, judge: Judge::new(&listing.nodes), codes: BuiltCode::all(policies) }
+        Self { listing, policies, files, judge: Judge::of(listing), codes: BuiltCode::all(policies) }
     }
 
     /// Returns the listed file with this path.
@@ -179,6 +185,7 @@ pub(crate) fn encoded_stripes<'a>(
             missing,
             is_decodable: missing == 0 || (is_repairable() && is_decodable()),
             crowding: judge.crowding(&replicas, built.tolerated),
+            is_exposed: judge.is_exposed(&replicas, built.tolerated),
             blocks,
         }
     };

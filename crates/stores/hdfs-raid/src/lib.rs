@@ -34,6 +34,7 @@ mod candidate;
 mod codec;
 mod drive;
 mod encode;
+mod exposure;
 mod facts;
 mod folder;
 mod forecast;

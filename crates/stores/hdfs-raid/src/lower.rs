@@ -1,21 +1,22 @@
 //! Lowers the replication of a file with proven parity, and spreads its stripes over DataNodes.
 //!
 //! HDFS chooses the replicas that it removes. When their number has stayed the same for a while, the
-//! remaining ones are moved where blocks of a stripe stand too close together.
+//! remaining ones are moved where blocks of a stripe stand too close together. If they cannot be moved, and the loss of one
+//! DataNode could cost data, the file gets its former replication again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use codes::Code;
 
-use crate::facts::{DataNodes, Facts};
-use crate::health;
+use crate::facts::{DataNodes, Facts, MarkedFile};
 use crate::survey::data_replicas;
 use crate::work::{Pair, Work, pair, unfit};
 use crate::{
     Action, Arrangement, Block, BlockMove, End, Exclusion, File, Layout, Next, NodeIndex, TooFewNodes,
     Waiting,
 };
+use crate::{exposure, health};
 
 /// By default, replicas are settled if they have not changed for this long: at least two heartbeats of DataNodes, with
 /// which HDFS removes surplus replicas. The default interval of heartbeats (`dfs.heartbeat.interval`) is 3 s.
@@ -50,7 +51,7 @@ impl Work {
         let (source, parity) = (pair.source, &pair.parity.file);
         // Some files of a folder may still have their former replication.
         let is_lowered = facts.least_replication() <= replication && pair.replication > replication;
-        if is_lowered && self.is_at_risk(&stripes, arrangements.as_deref().ok()) {
+        if is_lowered && self.is_at_risk(&stripes, arrangements.is_ok(), nodes) {
             return set_replication(source, pair.replication);
         }
         let arrangements = match arrangements {
@@ -63,11 +64,9 @@ impl Work {
         if facts.least_replication() < replication {
             return set_replication(source, replication);
         }
-        if stripes.iter().any(|stripe| stripe.is_endangered(nodes)) {
-            return Next::Wait(Waiting::Repair);
-        }
         if source.replication > replication || parity.replication > parity_replication {
             return match unfit(facts) {
+                _ if stripes.iter().any(|stripe| stripe.is_endangered(nodes)) => Next::Wait(Waiting::Repair),
                 Some(why) => Next::End(End::Unfit(why)),
                 None if parity.replication > parity_replication => {
                     set_replication(parity, parity_replication)
@@ -75,28 +74,55 @@ impl Work {
                 None => set_replication(source, replication),
             };
         }
+        self.spread(facts, pair, &stripes, &arrangements, nodes, now_ms)
+    }
+
+    /// Returns the next step for a lowered file: moves the blocks of each stripe apart. Stripes with a lost block stay as they
+    /// are until it is repaired.
+    fn spread(
+        &mut self,
+        facts: &Facts,
+        pair: Pair<'_>,
+        stripes: &[Placed],
+        arrangements: &[Arrangement],
+        nodes: &DataNodes,
+        now_ms: u64,
+    ) -> Next {
+        let all = stripes.iter().zip(arrangements);
+        let (endangered, intact): (Vec<_>, Vec<_>) = all.partition(|(stripe, _)| stripe.is_endangered(nodes));
+        let moves = moves(facts, pair, &intact, nodes);
+        if moves.is_empty() && !endangered.is_empty() {
+            return Next::Wait(Waiting::Repair);
+        }
         if !self.is_settled(pair, nodes, now_ms, self.settled_ms) || !facts.is_at_rest(nodes) {
             return Next::Wait(Waiting::Settled);
         }
-        match moves(facts, pair, &stripes, &arrangements, nodes) {
-            moves if moves.is_empty() => Next::End(End::Encoded),
-            moves => Next::Act(Action::Move(moves)),
-        }
+        if moves.is_empty() { Next::End(End::Encoded) } else { Next::Act(Action::Move(moves)) }
     }
 
-    /// Returns the call that gives a file its former replication again, because HDFS refuses to move its blocks, and some
-    /// DataNode has the only replicas of more of them than the code tolerates to lose.
-    pub(crate) fn retreat(&self, facts: &Facts) -> Option<Action> {
+    /// Returns the call that gives a lowered file with valid parity its former replication again.
+    pub(crate) fn restore(&self, facts: &Facts) -> Option<Action> {
         let (source, parity) = (facts.source.as_ref()?, facts.parity.as_ref()?);
         let pair = pair(source, parity);
-        if facts.least_replication() >= pair.replication || !self.has_valid_parity(facts, pair.source, parity)
-        {
-            return None;
-        }
-        let layout = Layout::of_source(pair.source, &self.codec).expect("valid parity has a layout");
+        let is_lowered = facts.least_replication() < pair.replication;
         let (path, replication) = (pair.source.path.clone(), pair.replication);
-        let is_needed = stripes(pair, &layout).iter().any(|stripe| self.is_exposed(stripe));
+        let is_needed = is_lowered && self.has_valid_parity(facts, pair.source, parity);
         is_needed.then_some(Action::SetReplication { path, replication })
+    }
+
+    /// Returns the same call if some DataNode has the only replicas of more blocks of a stripe than the code tolerates to lose.
+    pub(crate) fn retreat(&self, facts: &Facts, nodes: &DataNodes) -> Option<Action> {
+        let call = self.restore(facts)?;
+        let pair = pair(facts.source.as_ref()?, facts.parity.as_ref()?);
+        let layout = Layout::of_source(pair.source, &self.codec).expect("valid parity has a layout");
+        let is_exposed = stripes(pair, &layout).iter().any(|stripe| self.is_exposed(stripe, nodes));
+        is_exposed.then_some(call)
+    }
+
+    /// Whether DataNodes that answer keep more replicas of an encoded file than it asks for. HDFS has them keep as many as a
+    /// snapshot of the file asks for, also after the file was moved out of the folder with snapshots.
+    pub(crate) fn keeps_surplus(&self, facts: &Facts, nodes: &DataNodes) -> bool {
+        self.is_encoding() && self.restore(facts).is_some() && facts.has_surplus(|at| nodes.usable_among(at))
     }
 
     fn arrange(&self, stripes: &[Placed], nodes: &DataNodes) -> Result<Vec<Arrangement>, TooFewNodes> {
@@ -109,51 +135,29 @@ impl Work {
     }
 
     /// Whether the loss of the most crowded DataNode of a stripe would be too much, and the blocks cannot be moved apart
-    /// first: the stripe has lost blocks, or there are too few DataNodes, and thus no arrangements.
-    fn is_at_risk(&self, stripes: &[Placed], arrangements: Option<&[Arrangement]>) -> bool {
-        let is_at_risk = |(at, stripe): (usize, &Placed)| {
-            let is_fixed = match arrangements {
-                Some(all) => stripe.lost() > 0 && all[at].is_misplaced(),
-                None => stripe.crowd() > 1,
-            };
-            is_fixed && self.is_exposed(stripe)
-        };
-        stripes.iter().enumerate().any(is_at_risk)
+    /// first: the stripe has lost blocks, or there are too few DataNodes to move them to.
+    fn is_at_risk(&self, stripes: &[Placed], has_room: bool, nodes: &DataNodes) -> bool {
+        let is_fixed = |stripe: &Placed| !has_room || stripe.is_endangered(nodes);
+        stripes.iter().any(|stripe| is_fixed(stripe) && self.is_exposed(stripe, nodes))
     }
 
     /// Whether the loss of one DataNode could cost data.
-    fn is_exposed(&self, stripe: &Placed) -> bool {
-        stripe.lost() + stripe.crowd() > self.tolerated
+    fn is_exposed(&self, stripe: &Placed, nodes: &DataNodes) -> bool {
+        exposure::is_exposed(&stripe.replicas, self.tolerated, &nodes.silent)
     }
 }
 
 impl Placed {
-    /// Returns the number of blocks without a replica.
-    fn lost(&self) -> usize {
-        self.replicas.iter().filter(|nodes| nodes.is_empty()).count()
-    }
-
     /// Whether a block has no replica, or only on silent DataNodes. HDFS lists replicas on a dead DataNode for ten
     /// minutes, so parity there may protect nothing.
     fn is_endangered(&self, nodes: &DataNodes) -> bool {
-        self.replicas.iter().any(|replicas| nodes.answering(replicas) == 0)
+        exposure::lost(&self.replicas, &nodes.silent) > 0
     }
 
     /// Whether the other blocks suffice to rebuild all lost ones. Blocks that a short stripe lacks count as zeros.
     pub(crate) fn is_decodable(&self, code: &dyn Code) -> bool {
         let data = self.blocks.iter().filter(|(is_parity, _)| !is_parity).count();
         health::is_decodable(code, data, &self.replicas)
-    }
-
-    /// Returns the greatest number of blocks whose only replica is on the same DataNode.
-    fn crowd(&self) -> usize {
-        let only = |nodes: &Vec<NodeIndex>| match nodes[..] {
-            [node] => Some(node),
-            _ => None,
-        };
-        let mut nodes: Vec<NodeIndex> = self.replicas.iter().filter_map(only).collect();
-        nodes.sort_unstable();
-        nodes.chunk_by(|one, other| one == other).map(<[NodeIndex]>::len).max().unwrap_or(0)
     }
 }
 
@@ -175,32 +179,43 @@ fn set_replication(file: &File, replication: u16) -> Next {
 
 impl Facts {
     /// Whether HDFS has neither replicas to create nor to remove. Those on DataNodes that are taken out of service, or
-    /// are silent, may or may not count.
+    /// are silent, may or may not count. HDFS creates no replicas of a lost block.
     pub fn is_at_rest(&self, nodes: &DataNodes) -> bool {
-        let blocks = |part: &File| part.blocks.iter().map(|block| block.number).collect::<Vec<_>>();
-        let of_parts: BTreeMap<i64, u16> = self
-            .parts
-            .iter()
-            .flat_map(|part| blocks(part).into_iter().map(move |number| (number, part.replication)))
-            .collect();
-        let is_at_rest = |file: &File| {
-            file.blocks.iter().all(|Block { number, replicas, .. }| {
-                let wanted = usize::from(of_parts.get(number).copied().unwrap_or(file.replication));
-                replicas.len() >= wanted && nodes.usable_among(replicas) <= wanted
-            })
+        let is_at_rest = |(block, wanted): (&Block, usize)| {
+            let is_complete = block.replicas.is_empty() || block.replicas.len() >= wanted;
+            is_complete && nodes.usable_among(&block.replicas) <= wanted
         };
-        self.source.iter().chain(&self.parity).all(|found| is_at_rest(&found.file))
+        self.wanted(self.source.iter().chain(&self.parity)).into_iter().all(is_at_rest)
+    }
+
+    /// Whether a block of the source has more replicas than its file asks for, counted by `count`.
+    pub(crate) fn has_surplus(&self, count: impl Fn(&[NodeIndex]) -> usize) -> bool {
+        let blocks = self.wanted(self.source.iter());
+        blocks.into_iter().any(|(block, wanted)| count(&block.replicas) > wanted)
+    }
+
+    /// Returns the blocks of these files, each with the replication of its file.
+    fn wanted<'a>(&self, files: impl Iterator<Item = &'a MarkedFile>) -> Vec<(&'a Block, usize)> {
+        let (mut of_parts, mut wanted) = (BTreeMap::new(), Vec::new());
+        for part in &self.parts {
+            of_parts.extend(part.blocks.iter().map(|block| (block.number, part.replication)));
+        }
+        for MarkedFile { file, .. } in files {
+            let replication =
+                |block: &Block| of_parts.get(&block.number).copied().unwrap_or(file.replication);
+            wanted.extend(file.blocks.iter().map(|block| (block, usize::from(replication(block)))));
+        }
+        wanted
     }
 }
 
 fn moves(
     facts: &Facts,
     pair: Pair<'_>,
-    stripes: &[Placed],
-    arrangements: &[Arrangement],
+    stripes: &[(&Placed, &Arrangement)],
     nodes: &DataNodes,
 ) -> Vec<BlockMove> {
-    let of_stripe = |(stripe, arrangement): (&Placed, &Arrangement)| {
+    let of_stripe = |&(stripe, arrangement): &(&Placed, &Arrangement)| {
         let block_move = |step: crate::Move| {
             let (is_parity, block) = stripe.blocks[step.block];
             let owner = || facts.extents(block..block + 1)[0];
@@ -213,5 +228,5 @@ fn moves(
         };
         arrangement.moves(&stripe.replicas).into_iter().map(block_move).collect::<Vec<_>>()
     };
-    stripes.iter().zip(arrangements).flat_map(of_stripe).collect()
+    stripes.iter().flat_map(of_stripe).collect()
 }

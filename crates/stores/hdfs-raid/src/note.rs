@@ -116,6 +116,12 @@ impl Note {
         blocks(self) == blocks(other)
     }
 
+    /// Returns a note that names no blocks. It makes parity stale for all programs.
+    pub(crate) fn void(self) -> Self {
+        let none = Fingerprint::of([]);
+        Self { source: none, parity: none, ..self }
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let version = words.next()?;

@@ -12,9 +12,9 @@
 
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::{Node, NodeIndex};
+use crate::{Listing, Node, NodeIndex, exposure};
 
 /// The DataNodes of a cluster, with their racks.
 #[derive(Clone, Debug)]
@@ -96,13 +96,21 @@ pub enum Crowding {
 pub struct Judge {
     all: Cluster,
     usable: Cluster,
+    silent: BTreeSet<NodeIndex>,
 }
 
 impl Judge {
-    /// Creates a judge for these DataNodes.
-    pub fn new(nodes: &[Node]) -> Self {
-        let all: Vec<Node> = nodes.iter().map(|node| Node { is_usable: true, ..node.clone() }).collect();
-        Self { all: Cluster::new(&all), usable: Cluster::new(nodes) }
+    /// Creates a judge for the DataNodes of a listing.
+    pub fn of(listing: &Listing) -> Self {
+        let nodes = listing.nodes.iter();
+        let all: Vec<Node> = nodes.map(|node| Node { is_usable: true, ..node.clone() }).collect();
+        let silent = listing.gaps.silent.iter().copied().collect();
+        Self { all: Cluster::new(&all), usable: Cluster::new(&listing.nodes), silent }
+    }
+
+    /// Whether the loss of one DataNode could cost data of a stripe that tolerates this many losses.
+    pub fn is_exposed(&self, replicas: &[Vec<NodeIndex>], tolerated: usize) -> bool {
+        exposure::is_exposed(replicas, tolerated, &self.silent)
     }
 
     /// Returns how the blocks of a stripe that tolerates this many losses stand too close together; `None` if they do
@@ -237,11 +245,6 @@ impl Arrangement {
             Seat::New(node) => Some((block, node)),
             Seat::Kept(_) | Seat::Moved { .. } => None,
         })
-    }
-
-    /// Whether some block has to move.
-    pub fn is_misplaced(&self) -> bool {
-        self.seats.iter().any(|seat| matches!(seat, Seat::Moved { .. }))
     }
 }
 

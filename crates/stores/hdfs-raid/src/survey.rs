@@ -281,7 +281,7 @@ impl<'a> Surveyor<'a> {
             by_path: listing.files.iter().map(|file| (file.path.as_str(), file)).collect(),
             folders: Folders::of(listing, policies),
             cluster: Cluster::new(&listing.nodes),
-            judge: Judge::new(&listing.nodes),
+            judge: Judge::of(listing),
             load: load_of(listing),
             codes: BuiltCode::all(policies),
             strays: Strays::of(listing),
@@ -307,7 +307,8 @@ impl<'a> Surveyor<'a> {
     }
 
     /// Chooses the parity of a file, and returns whether the file was renamed without it. Valid parity counts first, then
-    /// parity at the path of a former name, then what is at the path of the parity.
+    /// parity of the present contents at the path of a former name, then what is at the path of the parity, unless this
+    /// belongs to another file; then parity of former contents at the path of a former name.
     fn parity_of(&self, file: &File, policy: Option<&RaidPolicy>) -> Option<(&'a Codec, &'a File, bool)> {
         if let Some((codec, parity)) = self.folders.parity_covering(file) {
             return Some((codec, parity, false));
@@ -324,12 +325,16 @@ impl<'a> Surveyor<'a> {
             return Some((codec, parity, false));
         }
         let is_foreign = |parity: &File| self.listing.notes.foreign(file.inode, &parity.path).is_some();
-        let mut others = codecs.filter(|codec| {
+        let others = codecs.filter(|codec| {
             let mut own = present.iter().filter(|(other, _)| other.name == codec.name);
             codec.scope == Scope::File && own.all(|(_, parity)| is_foreign(parity))
         });
-        if let Some((codec, parity)) = others.find_map(|codec| Some((codec, self.strays.find(codec, file)?)))
-        {
+        let strays: Vec<(&Codec, &File)> =
+            others.filter_map(|codec| Some((codec, self.strays.find(codec, file)?))).collect();
+        let is_current = |(codec, parity): &&(&Codec, &File)| self.strays.is_current(codec, file, parity);
+        let has_own = present.iter().any(|(_, parity)| !is_foreign(parity));
+        let former = strays.first().filter(|_| !has_own);
+        if let Some(&(codec, parity)) = strays.iter().find(is_current).or(former) {
             return Some((codec, parity, true));
         }
         if let Some(&(codec, parity)) = self.folders.strays.get(file.folder()) {

@@ -2,6 +2,10 @@
 //!
 //! A file with a lost block is refused before anything changes: HDFS makes no replicas of a block that it cannot
 //! read, so the file would wait without end, with its parity marked for removal.
+//!
+//! HDFS lists a replica that it has decided to remove until its DataNode has removed it, and a higher replication does not
+//! change the decision. Such replicas would count as those that replace the parity, so the replication is raised only once
+//! there are no more of them.
 
 use crate::action::DECISION_MS;
 use crate::facts::{DataNodes, Facts};
@@ -37,6 +41,9 @@ impl Work {
             // Otherwise, a policy would encode the file again.
             return Next::Act(Action::Mark { path: pair.source.path.clone(), mark: Mark::Never });
         }
+        if self.waits_for_removals(facts, pair, nodes) {
+            return Next::Wait(Waiting::Settled);
+        }
         if let Some(next) = raise(facts, pair.source, pair.replication, nodes) {
             return next;
         }
@@ -47,6 +54,13 @@ impl Work {
             true => Next::Act(Action::Delete(path)),
             false => Next::Wait(Waiting::Settled),
         }
+    }
+
+    /// Whether DataNodes may still have to remove replicas of a lowered file. Its parity is valid, so nothing urges.
+    fn waits_for_removals(&self, facts: &Facts, pair: Pair<'_>, nodes: &DataNodes) -> bool {
+        let is_lowered = !facts.below(pair.replication).is_empty();
+        let is_protected = self.has_valid_parity(facts, pair.source, pair.parity);
+        is_lowered && is_protected && facts.has_surplus(|replicas| nodes.in_service_among(replicas))
     }
 
     /// Returns the first lost block of an encoded file, and whether the parity suffices to rebuild them all.

@@ -15,6 +15,7 @@
 //!   file.
 //! - Parity is valid only with a [`Note`] on these blocks of the source and of the parity, and on this code. A parity file
 //!   is replaced or deleted only when all blocks of the source have their former number of replicas.
+//! - Parity that was found wrong is marked as stale before anything else, so that no other program uses it.
 //! - A parity file that belongs to another existing file is never touched. That file's own work renames it. Until then, the
 //!   file at its path has its former replicas. Without a note, parity that does not fit the file at its path may belong to
 //!   any other, and is never touched either.
@@ -115,6 +116,11 @@ impl Work {
         }
     }
 
+    /// Whether the file is to be encoded.
+    pub(crate) fn is_encoding(&self) -> bool {
+        matches!(self.goal, Goal::Encoded { .. })
+    }
+
     /// Takes note that a look has failed. Replicas may change unseen until the next one, so the time without changes begins
     /// again.
     pub(crate) fn handle_failed_look(&mut self) {
@@ -144,7 +150,7 @@ impl Work {
             return self.give_way(facts, &source.file, inode, nodes);
         }
         if let (None, Some(stray)) = (&facts.parity, &facts.stray) {
-            return self.follow(&source.file, &stray.file);
+            return self.follow(facts, pair(source, stray));
         }
         let is_undone = facts.parity.as_ref().is_some_and(|parity| parity.marks.is_undone);
         match (self.goal, &facts.parity) {
@@ -167,10 +173,16 @@ impl Work {
         }
     }
 
-    /// Renames the parity of a file that was renamed without it. Nothing is overwritten.
-    fn follow(&self, source: &File, stray: &File) -> Next {
-        let to = parity_path(&self.codec.parity_root, &source.path);
-        Next::Act(Action::Publish { from: stray.path.clone(), to, replaces: false })
+    /// Renames the parity of a file that was renamed without it. Nothing is overwritten. If the file was changed, too, its
+    /// replication is raised first: the parity protects nothing, wherever it is.
+    fn follow(&self, facts: &Facts, pair: Pair<'_>) -> Next {
+        let is_stale = !self.has_valid_parity(facts, pair.source, pair.parity);
+        if is_stale && !facts.below(pair.replication).is_empty() {
+            let (path, replication) = (pair.source.path.clone(), pair.replication);
+            return Next::Act(Action::SetReplication { path, replication });
+        }
+        let to = parity_path(&self.codec.parity_root, &pair.source.path);
+        Next::Act(Action::Publish { from: pair.parity.file.path.clone(), to, replaces: false })
     }
 
     /// Raises the replication of a file whose parity path is taken by the parity of another existing file, and ends.
@@ -261,9 +273,14 @@ impl Work {
         source: &File,
         parity: &MarkedFile,
     ) -> Option<Result<Evidence, StaleParity>> {
-        let present = note(&self.codec, source, &parity.file.blocks, 0);
-        let is_refuted = self.refuted.is_some_and(|refuted| refuted.is_about(&present));
+        let is_refuted = self.is_refuted(source, parity);
         if source.is_open || is_refuted { None } else { self.judge(facts, source, parity) }
+    }
+
+    /// Whether Mend has found the parity wrong.
+    fn is_refuted(&self, source: &File, parity: &MarkedFile) -> bool {
+        let present = note(&self.codec, source, &parity.file.blocks, 0);
+        self.refuted.is_some_and(|refuted| refuted.is_about(&present))
     }
 
     /// Decides whether the parity is valid, without regard to its bytes; `None` if the file is irregular.
@@ -289,10 +306,22 @@ impl Work {
     /// Raises the replication of a file whose parity is stale, then encodes it again. Until the new parity is
     /// published, the old one protects the stripes that have not changed.
     fn encode_again(&self, facts: &Facts, source: &MarkedFile, pair: Pair<'_>, nodes: &DataNodes) -> Next {
+        if let Some(mark) = self.denounce(facts, pair) {
+            return Next::Act(mark);
+        }
         if let Some(next) = raise(facts, pair.source, pair.replication, nodes) {
             return next;
         }
         self.encode(facts, source, pair.replication, nodes)
+    }
+
+    /// Returns the mark on parity that was found wrong, and looks valid to other programs: readers and repairs would use it
+    /// until it is replaced.
+    fn denounce(&self, facts: &Facts, pair: Pair<'_>) -> Option<Action> {
+        let is_used = matches!(self.judge(facts, pair.source, pair.parity), Some(Ok(_)));
+        let void = note(&self.codec, pair.source, [], pair.replication).void();
+        let mark = || Action::Mark { path: pair.parity.file.path.clone(), mark: Mark::Proven(void) };
+        (is_used && self.is_refuted(pair.source, pair.parity)).then(mark)
     }
 
     /// Proves parity that Mend has not made, or whose note was lost.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Encoding, Source, Surveyor, excluded};
-use crate::folder::{FolderParity, LEAST_BYTES, best_of_folders, folder_parities, parts};
+use crate::folder::{FolderParity, LEAST_BYTES, best_of_folders, folder_parities, parts, replicated_parts};
 use crate::health;
 use crate::listing::parent;
 use crate::members::block_at;
@@ -48,8 +48,8 @@ impl<'a> Folders<'a> {
         folders
     }
 
-    /// Finds the parity at former paths of folders. Notes name the folders by their inodes. Parity that protects some of the
-    /// blocks is renamed too: the folder may have changed since it was renamed.
+    /// Finds the parity at former paths of folders. Notes name the folders by their inodes. The folder may have changed since it
+    /// was renamed, so parity is renamed also if it protects only some of the blocks, or none.
     fn find_strays(
         &self,
         listing: &'a Listing,
@@ -70,10 +70,14 @@ impl<'a> Folders<'a> {
                 return None;
             }
             let parts = parts(self.files.get(folder.path.as_str())?.iter().copied());
-            let found = FolderParity::of(listing, folder, parts, parity, codec).ok()?;
-            found.protects_some().then_some((folder.path.as_str(), (codec, parity)))
+            let found = FolderParity::of(listing, folder, parts, parity, codec);
+            let protects_some = found.is_ok_and(|found| found.protects_some());
+            Some((protects_some, folder.path.as_str(), (codec, parity)))
         };
-        listing.files.iter().filter_map(stray).collect()
+        let mut found: Vec<_> = listing.files.iter().filter_map(stray).collect();
+        // The last one of a folder counts.
+        found.sort_by_key(|&(protects_some, ..)| protects_some);
+        found.into_iter().map(|(_, path, stray)| (path, stray)).collect()
     }
 
     /// Returns the parity of a file's folder if it protects all blocks of the file.
@@ -104,8 +108,12 @@ impl<'a> Surveyor<'a> {
         files.sort_by(|one, other| listing_order(&one.path, &other.path));
         let encoding = files.iter().copied().find_map(|file| self.folder_encoding(file, codec).ok());
         let Some(encoding) = encoding else { return Vec::new() };
-        let (members, small): (Vec<_>, Vec<_>) =
-            files.into_iter().partition(|file| file.bytes >= LEAST_BYTES);
+        let is_recorded =
+            encoding.parity.is_some_and(|parity| self.listing.notes.members(&parity.path).is_some());
+        let members = replicated_parts(files.clone(), is_recorded);
+        let are_all = members.len() == files.len();
+        let small: Vec<&File> =
+            files.into_iter().filter(|file| !are_all && file.bytes < LEAST_BYTES).collect();
         // The other files of the folder have units of their own.
         let belongs = |file: &'a File| self.folder_encoding(file, codec).is_ok();
         let too_small = small.into_iter().filter(|file| belongs(file)).map(|file| {

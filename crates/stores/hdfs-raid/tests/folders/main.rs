@@ -376,11 +376,18 @@ fn the_parity_follows_a_renamed_folder_that_has_changed_since() {
     let renamed = unit(&listing, "/e");
     assert_eq!((renamed.stray(), &renamed.state), (Some("/p/d"), &State::Stale(StaleParity::Elsewhere)));
     let steps = steps(&listing, "/e", ENCODED);
-    assert_eq!(steps[..2], ["let /p/d become /p/e", "set the replication of /e to 3"]);
-    let mut emptied = renamed_folder();
-    let own = emptied.files.iter_mut().filter(|file| file.path.starts_with("/e/"));
+    assert_eq!(steps[..2], ["set the replication of /e to 3", "let /p/d become /p/e"]);
+}
+
+/// Nothing else would raise their replication.
+#[test]
+fn the_files_of_a_renamed_folder_get_their_replicas_also_if_all_of_them_were_changed() {
+    let mut listing = renamed_folder();
+    let own = listing.files.iter_mut().filter(|file| file.path.starts_with("/e/"));
     own.flat_map(|file| &mut file.blocks).for_each(|block| block.number += 1000);
-    assert_eq!(unit(&emptied, "/e").stray(), None, "no block is protected");
+    assert_eq!(unit(&listing, "/e").stray(), Some("/p/d"));
+    let steps = steps(&listing, "/e", ENCODED);
+    assert_eq!(steps[..2], ["set the replication of /e to 3", "let /p/d become /p/e"]);
 }
 
 #[test]
@@ -468,6 +475,26 @@ fn a_file_that_was_truncated_below_the_limit_gets_its_replicas_again() {
     listing.files[1..4].iter_mut().for_each(|file| file.replication = 3);
     let steps = steps(&listing, "/d", ENCODED);
     assert_eq!(steps[..2], ["set the replication of /d to 3", "wait until HDFS has created all replicas"]);
+}
+
+/// No file belongs to the stripes any more, and each has one replica.
+#[test]
+fn files_that_were_all_truncated_below_the_limit_get_their_replicas_again() {
+    let mut listing = encoded(sources(1));
+    for file in listing.files.iter_mut().filter(|file| file.path.starts_with("/d/") && file.replication == 1)
+    {
+        file.blocks.truncate(1);
+        (file.blocks[0].bytes, file.blocks[0].stamp, file.bytes) = (9000, 5000, 9000);
+    }
+    let found = unit(&listing, "/d");
+    assert_eq!((found.files.len(), found.health.single), (5, 4));
+    assert_eq!(found.state, State::Stale(StaleParity::Changed { gone: 5, new: 0 }));
+    let steps = steps(&listing, "/d", ENCODED);
+    assert_eq!(steps[..2], ["set the replication of /d to 3", "wait until HDFS has created all replicas"]);
+    assert!(steps.last().is_some_and(|step| step.starts_with("excluded: it has 9000 bytes")), "{steps:#?}");
+    // Without a record, nothing shows that they were encoded.
+    listing.notes = Notes::default();
+    assert_eq!(self::steps(&listing, "/d", ENCODED), [End::SourceMissing.to_string()]);
 }
 
 /// HDFS refuses to set its replication, and the other files must not wait for that.

@@ -115,6 +115,19 @@ fn crowded_stripes_are_told_apart() {
     );
 }
 
+/// The code tolerates four losses.
+#[test]
+fn stripes_that_depend_on_one_datanode_are_counted() {
+    let exposed = |crowd: usize, silent: &[usize]| {
+        let mut listing = listing(encoded().into());
+        listing.files[0].blocks[..crowd].iter_mut().for_each(|block| block.replicas = vec![NodeIndex(0)]);
+        listing.gaps.silent = silent.iter().copied().map(NodeIndex).collect();
+        surveyed_unit(&listing, "/large/f").health.exposed
+    };
+    assert_eq!([exposed(4, &[]), exposed(5, &[]), exposed(4, &[12])], [0, 1, 1]);
+    assert_eq!(exposed(1, &[9, 10, 11, 12]), 0, "no DataNode has several blocks");
+}
+
 #[test]
 fn too_few_datanodes_do_not_hide_crowded_stripes() {
     let mut listing = listing(encoded().into());

@@ -162,6 +162,24 @@ fn only_stale_parity_makes_a_file_outside_of_the_repaired_folders_a_candidate_wi
     assert!(undo.policy.is_some());
 }
 
+/// A client appends to the encoded file, or a snapshot was taken of its folder. Its lost block changes nothing about the others.
+#[test]
+fn a_changed_file_that_is_left_as_it_is_gets_its_replicas_also_if_a_block_is_lost() {
+    let policies = Policies::parse(POLICIES).expect("policies");
+    let [mut source, parity] = encoded();
+    (source.modified_ms, source.is_open) = (2000, true);
+    source.blocks[3].replicas.clear();
+    let open = listing(vec![source.clone(), parity.clone()]);
+    source.is_open = false;
+    let kept = Listing { snapshots: vec!["/large".to_owned()], ..listing(vec![source, parity]) };
+    for listing in [open, kept] {
+        let unit = unit(&surveyed(&listing), "/large/f");
+        assert!(unit.state.name() == "unreadable" && unit.held.is_some(), "{unit:?}");
+        let found = candidate(&unit, &policies, Direction::Encode).expect("a candidate");
+        assert_eq!(found.goal, policies.policies()[0].goal());
+    }
+}
+
 #[test]
 fn parity_with_a_note_about_other_blocks_is_stale() {
     let state = |inode: u64| {

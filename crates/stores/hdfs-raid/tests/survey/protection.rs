@@ -150,6 +150,12 @@ fn parity_of_a_renamed_file_is_told_apart() {
     let moved = unit(&survey, "/large/new");
     assert_eq!((moved.state.clone(), moved.stray()), (State::Stale(StaleParity::Elsewhere), Some(PARITY)));
     assert_eq!((moved.policy.as_deref(), moved.health.single), (Some("large"), 1));
+    // It was changed a moment ago as well: it is no new file that the policy leaves alone.
+    let mut changed = renamed.clone();
+    (changed.blocks[9].stamp, changed.modified_ms) = (9, NOW - 1);
+    let survey = noted(&listing(vec![changed, parity.clone()]), note, &[1]);
+    let moved = unit(&survey, "/large/new");
+    assert_eq!((moved.state.clone(), moved.stray()), (State::Stale(StaleParity::Elsewhere), Some(PARITY)));
     // Another file has taken its old path.
     let other = File { inode: 2, ..source };
     let survey = noted(&listing(vec![other, renamed, parity]), note, &[1]);

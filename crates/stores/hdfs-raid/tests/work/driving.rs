@@ -1,5 +1,7 @@
 //! The drive of a file on the simulated HDFS: failures of calls, a second command at the same time, lost blocks.
 
+use std::collections::BTreeSet;
+
 use hdfs_raid::{Action, DECISION_MS, Drive, End, Goal, Order, Pause, Refusal, Stop, Trouble, Waiting};
 
 use crate::{ENCODED, MOST_STEPS, PARITY, Start, World, first_words};
@@ -84,7 +86,7 @@ fn a_file_is_encoded_and_replicated_again() {
 #[test]
 fn every_call_may_fail_once() {
     let mut world = World::new(Start::Replicated);
-    let mut failed = std::collections::BTreeSet::new();
+    let mut failed = BTreeSet::new();
     let mut once = |what: &str| failed.insert(what.to_owned()).then(|| refused(Refusal::Other));
     assert_eq!(run(&mut world, ENCODED, &mut once), Ok(End::Encoded));
     world.assert_encoded();
@@ -281,6 +283,60 @@ fn a_file_whose_blocks_cannot_be_moved_apart_gets_its_replicas() {
     assert_eq!(world.hdfs.files["/d/f"].replication, 3);
     assert_eq!(run(&mut world, ENCODED, &mut |_| None), Ok(End::Encoded));
     world.assert_encoded();
+}
+
+/// Returns a file of two stripes right after its replication was lowered. The first DataNode holds all data of the first one.
+fn lowered() -> (World, Command) {
+    let mut world = World::new(Start::Replicated);
+    let mut command = Command::new(&world, ENCODED, 100);
+    while world.hdfs.files["/d/f"].replication > 1 {
+        assert_eq!(command.step(&mut world, &mut |_| None), None);
+    }
+    (0..3).for_each(|_| world.hdfs.heartbeat());
+    (world, command)
+}
+
+fn silence_parity(world: &mut World, block: usize) {
+    let node = *world.hdfs.files["/p/d/f"].blocks[block].replicas.first().expect("a replica");
+    world.hdfs.silence(node);
+}
+
+/// The stripe may lose two blocks, one is on a silent DataNode, and another DataNode has three.
+#[test]
+fn a_silent_datanode_before_the_moves_raises_the_replication_again() {
+    let (mut world, mut command) = lowered();
+    silence_parity(&mut world, 0);
+    assert_eq!(command.run(&mut world, &mut |_| None), Err(Stop::Stalled(Waiting::Repair)));
+    assert_eq!(world.hdfs.files["/d/f"].replication, 3);
+}
+
+/// The second stripe waits for its repair. Meanwhile the first one must not depend on one DataNode.
+#[test]
+fn a_silent_datanode_stops_the_moves_of_its_own_stripes_only() {
+    let (mut world, mut command) = lowered();
+    let places = [("/d/f", vec![0, 0, 0, 0, 6]), ("/p/d/f", vec![7, 8, 1, 5])];
+    for (path, nodes) in places {
+        let blocks = &mut world.hdfs.files.get_mut(path).expect("a file").blocks;
+        blocks.iter_mut().zip(nodes).for_each(|(block, node)| block.replicas = [node].into());
+    }
+    world.hdfs.silence(1);
+    assert_eq!(command.run(&mut world, &mut |_| None), Err(Stop::Stalled(Waiting::Repair)));
+    let file = &world.hdfs.files["/d/f"];
+    let nodes: BTreeSet<usize> =
+        file.blocks[..3].iter().flat_map(|block| block.replicas.iter().copied()).collect();
+    assert_eq!((nodes.len(), file.replication), (3, 1), "{nodes:?}");
+}
+
+/// HDFS keeps the replication of the snapshot, whatever is asked for. The file is no longer below the folder.
+#[test]
+fn a_file_that_a_snapshot_keeps_gets_its_replication_back() {
+    let mut world = World::new(Start::Replicated);
+    let inode = world.hdfs.files["/d/f"].inode;
+    world.hdfs.snapshotted.insert(inode);
+    assert_eq!(run(&mut world, ENCODED, &mut |_| None), Err(Stop::Kept));
+    assert_eq!(world.hdfs.files["/d/f"].replication, 3);
+    assert_eq!(run(&mut world, Goal::Plain, &mut |_| None), Ok(End::Plain));
+    world.assert_end(&End::Plain);
 }
 
 /// No DataNode has so many blocks of a stripe that its loss would cost data.

@@ -33,6 +33,10 @@ pub struct Hdfs {
     silent: BTreeSet<usize>,
     /// DataNodes that are being decommissioned. They keep their replicas, which do not count.
     leaving: BTreeSet<usize>,
+    /// The NameNode is busy until this time: replicas are neither removed nor added.
+    pub busy_until_ms: u64,
+    /// The files whose replicas HDFS keeps, because a snapshot contains them.
+    pub snapshotted: BTreeSet<u64>,
     /// The last inode, block number and stamp.
     last: u64,
 }
@@ -53,9 +57,11 @@ pub struct SimBlock {
     stamp: u64,
     pub contents: u64,
     pub replicas: BTreeSet<usize>,
+    /// The listed replicas that HDFS has decided to remove. A higher replication does not change this.
+    condemned: BTreeSet<usize>,
     /// The replica that a move drops.
     dropped: Option<usize>,
-    /// The most replicas since a client changed the file.
+    /// The most replicas since a client changed the file, without condemned ones.
     pub most: usize,
 }
 
@@ -135,7 +141,26 @@ impl SimFile {
     }
 
     fn forget(&mut self) {
-        self.blocks.iter_mut().for_each(|block| block.most = block.replicas.len());
+        self.blocks.iter_mut().for_each(|block| block.most = block.kept());
+    }
+}
+
+impl SimBlock {
+    /// Returns the number of replicas that HDFS has not decided to remove.
+    pub fn kept(&self) -> usize {
+        self.replicas.difference(&self.condemned).count()
+    }
+
+    /// Decides to remove all replicas beyond this number. Those on DataNodes that are leaving do not count.
+    fn condemn(&mut self, wanted: usize, leaving: &BTreeSet<usize>) {
+        let is_counted = |&node: &&usize| !leaving.contains(node) && !self.condemned.contains(node);
+        let mut counted: BTreeSet<usize> = self.replicas.iter().filter(is_counted).copied().collect();
+        while counted.len() > wanted {
+            let hinted = self.dropped.take().filter(|node| counted.contains(node));
+            let node = hinted.or_else(|| counted.last().copied()).expect("it has replicas");
+            counted.remove(&node);
+            self.condemned.insert(node);
+        }
     }
 }
 
@@ -152,6 +177,8 @@ impl Hdfs {
             dead: BTreeSet::new(),
             silent: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            busy_until_ms: 0,
+            snapshotted: BTreeSet::new(),
             last: 0,
         };
         hdfs.add("/d/f", 5, 3);
@@ -165,7 +192,8 @@ impl Hdfs {
 
     fn block(&mut self, contents: u64, replicas: BTreeSet<usize>) -> SimBlock {
         let (number, stamp) = (self.next() as i64, self.next());
-        SimBlock { number, stamp, contents, most: replicas.len(), replicas, dropped: None }
+        let (most, condemned) = (replicas.len(), BTreeSet::new());
+        SimBlock { number, stamp, contents, most, replicas, condemned, dropped: None }
     }
 
     /// Adds a file. Every block has a replica on the first DataNode, which HDFS will keep.
@@ -232,21 +260,25 @@ impl Hdfs {
     /// DataNodes, which crowds the blocks.
     pub fn heartbeat(&mut self) {
         self.now_ms += ROUND_MS;
-        for file in self.files.values_mut() {
+        if self.now_ms < self.busy_until_ms {
+            return;
+        }
+        let gone = [&self.dead, &self.silent, &self.leaving];
+        let is_gone = |node: &usize| gone.iter().any(|nodes| nodes.contains(node));
+        for file in self.files.values_mut().filter(|file| !self.snapshotted.contains(&file.inode)) {
             let wanted = usize::from(file.replication);
             for block in &mut file.blocks {
-                let counted: Vec<usize> = block.replicas.difference(&self.leaving).copied().collect();
-                if counted.len() > wanted {
-                    let hinted = block.dropped.take().filter(|node| counted.contains(node));
-                    let node = hinted.or_else(|| counted.last().copied()).expect("it has replicas");
+                block.condemn(wanted, &self.leaving);
+                let is_counted =
+                    |&node: &&usize| !self.leaving.contains(node) && !block.condemned.contains(node);
+                let counted = block.replicas.iter().filter(is_counted).count();
+                if let Some(node) = block.condemned.pop_last() {
                     block.replicas.remove(&node);
-                } else if counted.len() < wanted && !block.replicas.is_empty() {
-                    let gone = [&self.dead, &self.silent, &self.leaving];
-                    let is_gone = |node: &usize| gone.iter().any(|nodes| nodes.contains(node));
+                } else if counted < wanted && !block.replicas.is_empty() {
                     let is_free = |node: &usize| !block.replicas.contains(node) && !is_gone(node);
                     let free = (0..NODES).find(is_free);
                     block.replicas.extend(free);
-                    block.most = block.most.max(block.replicas.len());
+                    block.most = block.most.max(block.kept());
                 }
             }
         }
@@ -256,7 +288,8 @@ impl Hdfs {
         self.dead.insert(node);
         for block in self.files.values_mut().flat_map(|file| &mut file.blocks) {
             block.replicas.remove(&node);
-            block.most = block.replicas.len();
+            block.condemned.remove(&node);
+            block.most = block.kept();
         }
     }
 
@@ -442,7 +475,13 @@ impl Hdfs {
     }
 
     pub fn set_replication(&mut self, path: &str, replication: u16) -> Result<(), Refused> {
-        self.file(path).map(|file| file.replication = replication)
+        let leaving = self.leaving.clone();
+        let is_kept = self.files.get(path).is_some_and(|file| self.snapshotted.contains(&file.inode));
+        let file = self.file(path)?;
+        file.replication = replication;
+        let blocks = file.blocks.iter_mut().filter(|_| !is_kept);
+        blocks.for_each(|block| block.condemn(usize::from(replication), &leaving));
+        Ok(())
     }
 
     pub fn replace_block(&mut self, path: &str, block: usize, from: &str, to: &str) -> Result<(), Refused> {

@@ -268,7 +268,7 @@ impl World {
         Ok(true)
     }
 
-    /// Checks the invariants.
+    /// Checks the invariants. Replicas that HDFS has decided to remove do not count.
     fn check(&self) {
         for file in self.hdfs.files.values().filter(|file| file.marks.note.is_some()) {
             if let Some(source) = self.source_of(file) {
@@ -279,8 +279,8 @@ impl World {
         for (path, file) in self.hdfs.files.iter().filter(|(path, _)| path.starts_with("/d/")) {
             let is_protected = self.is_protected(file);
             for block in &file.blocks {
-                assert!(!block.replicas.is_empty(), "no replica of {path}");
-                let is_safe = is_protected || self.is_late || block.replicas.len() >= block.most;
+                assert!(block.kept() > 0, "no replica of {path}");
+                let is_safe = is_protected || self.is_late || block.kept() >= block.most;
                 assert!(is_safe, "{path} has lost replicas without parity after {:#?}", self.actions);
             }
         }
@@ -370,6 +370,38 @@ fn the_calls_of_an_encoding() {
     assert_eq!(first_words(&world.actions), expected);
     let note = world.hdfs.files["/p/d/f"].marks.note.expect("a note");
     assert_eq!((note.inode, note.replication), (world.hdfs.files["/d/f"].inode, 3));
+}
+
+/// HDFS has decided to remove replicas when the file was lowered, and still lists them. They must not replace the parity.
+#[test]
+fn an_undo_does_not_count_replicas_that_hdfs_is_about_to_remove() {
+    let mut world = World::new(Start::Replicated);
+    let mut coordinator = world.coordinator("/d/f", ENCODED);
+    while world.hdfs.files["/d/f"].replication > 1 {
+        assert_eq!(world.step(&mut coordinator), None);
+    }
+    world.hdfs.busy_until_ms = world.hdfs.now_ms + 5 * DECISION_MS;
+    assert!(world.hdfs.files["/d/f"].blocks.iter().all(|block| block.replicas.len() == 3));
+    assert_eq!(world.run("/d/f", Goal::Plain), End::Plain);
+    (0..5).for_each(|_| world.hdfs.heartbeat());
+    world.check();
+    world.assert_end(&End::Plain);
+}
+
+/// Another coordinator, and readers, do not know that it is wrong.
+#[test]
+fn parity_that_was_found_wrong_is_stale_for_all_programs() {
+    let mut world = World::new(Start::Foreign(false));
+    let mut coordinator = world.coordinator("/d/f", ENCODED);
+    while !world.actions.iter().any(|action| matches!(action, Action::Mark { .. })) {
+        assert_eq!(world.step(&mut coordinator), None);
+    }
+    assert_eq!(first_words(&world.actions), ["read", "set"]);
+    let (facts, nodes) = world.facts("/d/f");
+    let next = world.coordinator("/d/f", ENCODED).work.next(&facts, &nodes, world.hdfs.now_ms);
+    assert!(matches!(next, Next::Act(Action::MakeFolder(_))), "it is not checked again: {next}");
+    assert_eq!(world.run("/d/f", ENCODED), End::Encoded);
+    world.assert_encoded();
 }
 
 #[test]

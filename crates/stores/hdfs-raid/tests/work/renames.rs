@@ -258,14 +258,33 @@ fn a_renamed_file_can_be_undone() {
     assert!(!world.hdfs.files.keys().any(|path| path.starts_with("/p/")));
 }
 
-/// The note does not name its present blocks.
+/// The note does not name its present blocks, so nothing but the replicas protects them.
 #[test]
-fn a_renamed_file_that_was_changed_gets_new_parity() {
+fn a_renamed_file_that_was_changed_gets_its_replicas_and_new_parity() {
     let mut world = World::new(Start::Stale(Change::Append));
     world.hdfs.change(Change::Rename);
+    world.hdfs.files.get_mut("/p/d/f").expect("parity").marks.note.as_mut().expect("a note").replication = 5;
     assert_eq!(world.run("/d/g", ENCODED), End::Encoded);
+    assert_eq!(world.actions[0].to_string(), "set the replication of /d/g to 5");
+    assert_eq!(first_words(&world.actions)[..2], ["set", "let"]);
     assert_protected(&world, "/d/g");
     assert!(first_words(&world.actions).contains(&"encode".to_owned()));
+    assert!(!world.hdfs.files.contains_key("/p/d/f"), "its former path is free for another file");
+}
+
+/// No policy covers it now, or none encodes it yet. It has one replica all the same.
+#[test]
+fn a_renamed_file_that_was_changed_gets_its_replicas_also_if_it_is_not_encoded() {
+    let mut world = World::new(Start::Stale(Change::Append));
+    world.hdfs.change(Change::Rename);
+    assert_eq!(world.run("/d/g", Goal::Protected), End::Unfit(Exclusion::NoPolicy));
+    assert_eq!(first_words(&world.actions), ["set", "let"]);
+    assert_eq!(world.hdfs.files["/d/g"].replication, 3);
+    let mut open = renamed();
+    open.hdfs.files.get_mut("/d/g").expect("a file").is_open = true;
+    assert_eq!(open.run("/d/g", ENCODED), End::Unfit(Exclusion::Open));
+    assert_eq!(first_words(&open.actions), ["set", "let"]);
+    assert!(has_replicas(&open, "/d/g", 3));
 }
 
 /// Each event, before each call; the invariants hold after each.

@@ -39,8 +39,8 @@ impl Backlog {
         let failures = self.failures(|urgency| urgency == Urgency::Unsafe);
         let line = |(count, text): (u64, String)| {
             format!(
-                "{} with one replica and without valid parity could not be encoded and will be tried again: {text}; remove \
-                 the cause, or raise the replication by hdfs dfs -setrep",
+                "{} that one lost DataNode could damage could not be made safe and will be tried again: {text}; remove the \
+                 cause, or raise the replication by hdfs dfs -setrep",
                 files(count)
             )
         };
@@ -110,7 +110,7 @@ impl Backlog {
 
 fn name(urgency: Urgency) -> &'static str {
     match urgency {
-        Urgency::Unsafe => "with one replica and without valid parity",
+        Urgency::Unsafe => "that one lost DataNode could damage",
         Urgency::Changed => "changed since they were encoded",
         Urgency::Unfinished => "unfinished",
         Urgency::Misplaced => "with blocks too close together",
@@ -217,7 +217,10 @@ mod tests {
         let expected = "3 files could not be encoded and will be tried again: /a and 1 more: full; 1 file for other reasons";
         assert_eq!(remarks[1..], [expected, "2 files left as they are for now: too new"]);
         let troubles = backlog.troubles();
-        assert!(troubles.len() == 1 && troubles[0].starts_with("1 file with one replica"), "{troubles:?}");
+        assert!(
+            troubles.len() == 1 && troubles[0].starts_with("1 file that one lost DataNode could damage"),
+            "{troubles:?}"
+        );
         assert!(troubles[0].contains("/b, for 25 min: quota"), "{troubles:?}");
         assert_eq!(Backlog::default().troubles(), Vec::<String>::new());
     }

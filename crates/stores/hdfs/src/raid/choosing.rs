@@ -65,7 +65,8 @@ impl Encodings {
             let urgency = urgency(unit, &listing.notes, &times).filter(|_| covers(&unit.path))?;
             let (path, encoding) = (unit.path.clone(), Arc::clone(encoding));
             let stray = unit.stray().map(str::to_owned);
-            Some(Task { path, bytes: unit.bytes, modified_ms, urgency, encoding, stray })
+            let has_parity = unit.protection.is_some();
+            Some(Task { path, bytes: unit.bytes, modified_ms, urgency, encoding, stray, has_parity })
         };
         survey.units.iter().filter_map(task).collect()
     }
@@ -85,6 +86,8 @@ fn urgency(unit: &Unit, notes: &Notes, times: &BTreeMap<&str, u64>) -> Option<Ur
     let is_single = unit.health.single > 0 || unit.health.unprotected > 0;
     match &unit.state {
         State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => Some(Urgency::Unsafe),
+        // A former work was interrupted before it had moved the blocks apart, or HDFS's Balancer has moved them.
+        State::Misplaced(_) | State::Damaged(_) if unit.health.exposed > 0 => Some(Urgency::Unsafe),
         State::Stale(_) => Some(Urgency::Changed),
         // The blocks of a damaged file are repaired first.
         State::Damaged(_) | State::Excluded(_) => None,
@@ -250,6 +253,14 @@ mod tests {
         let node = |at| Node { address: format!("n{at}"), rack: "/r".to_owned(), is_usable: true };
         let mut listing =
             Listing { root: "/d".to_owned(), nodes: (0..5).map(node).collect(), ..Listing::default() };
+        // Blocks on the last two DataNodes stand too close together, because the others are in other racks.
+        listing.nodes.iter_mut().enumerate().for_each(|(at, node)| node.rack = format!("/r{}", at.min(3)));
+        let mut in_one_rack = file("/d/rack", 11, 1, 110);
+        in_one_rack
+            .blocks
+            .iter_mut()
+            .zip([3, 4])
+            .for_each(|(block, node)| block.replicas = vec![NodeIndex(node)]);
         let new = file("/d/new", 1, 3, 10);
         let single = file("/d/single", 2, 1, 20);
         let done = file("/d/done", 3, 1, 30);
@@ -260,7 +271,7 @@ mod tests {
         let open = File { is_open: true, ..file("/d/open", 7, 1, 70) };
         let unproven = file("/d/unproven", 8, 1, 80);
         let elsewhere = [file("/d/not", 9, 3, 90), file("/e/f", 10, 3, 95)];
-        for source in [&done, &high, &crowded] {
+        for source in [&done, &high, &crowded, &in_one_rack] {
             let parity = parity(source, source.blocks[0].number + 5);
             prove(&mut listing, source, &parity);
             listing.files.push(parity);
@@ -273,20 +284,38 @@ mod tests {
         let mut newer = parity(&unproven, 85);
         newer.blocks[0].stamp += 1;
         listing.files.push(newer);
-        listing.files.extend([new, single, done, high, crowded, stale, open, unproven]);
+        listing.files.extend([new, single, done, high, crowded, in_one_rack, stale, open, unproven]);
         listing.files.extend(elsewhere);
         let mut found = tasks(&listing);
         found.sort();
         let expected = [
-            ("/d/crowded", Urgency::Misplaced),
+            ("/d/crowded", Urgency::Unsafe),
             ("/d/high", Urgency::Unfinished),
             ("/d/new", Urgency::New),
             ("/d/open", Urgency::Unsafe),
+            ("/d/rack", Urgency::Misplaced),
             ("/d/single", Urgency::Unsafe),
             ("/d/stale", Urgency::Changed),
             ("/d/unproven", Urgency::Unfinished),
         ];
         assert_eq!(found, expected.map(|(path, urgency)| (path.to_owned(), urgency)));
+    }
+
+    /// The coordinator was restarted after the file was lowered. One block is lost, and two are on one DataNode: its loss would be
+    /// too much.
+    #[test]
+    fn a_damaged_file_whose_blocks_were_not_moved_apart_is_unsafe() {
+        let node = |at| Node { address: format!("n{at}"), rack: "/r".to_owned(), is_usable: true };
+        let mut listing =
+            Listing { root: "/d".to_owned(), nodes: (0..5).map(node).collect(), ..Listing::default() };
+        let mut lowered = file("/d/f", 1, 1, 10);
+        let parity = parity(&lowered, 15);
+        prove(&mut listing, &lowered, &parity);
+        lowered.blocks[0].replicas.clear();
+        listing.files.extend([lowered, parity]);
+        assert!(tasks(&listing).is_empty(), "its block is repaired first");
+        listing.files[1].blocks[0].replicas = listing.files[0].blocks[1].replicas.clone();
+        assert_eq!(tasks(&listing), [("/d/f".to_owned(), Urgency::Unsafe)]);
     }
 
     /// An upgrade of Mend leaves such notes on the parity of all files. Their checks may take weeks at the `rate`.

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub(crate) use hdfs_raid::TERM_BITS;
-use hdfs_raid::{Action, Drive, End, Facts, Goal, NewBlock, Note, Order, Pause, Stop, Trouble};
+use hdfs_raid::{Action, DECISION_MS, Drive, End, Facts, Goal, NewBlock, Note, Order, Pause, Stop, Trouble};
 use store_api::FileWorkKind;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
@@ -117,7 +117,7 @@ pub trait Pace: Send + Sync {
 
     /// Whether the work continues, given the facts of a look and the term of the work, which has none before the first
     /// look. The caller asks right after the look, before any change. If the work does not continue, it raises the replication
-    /// of a file without valid parity before it stops.
+    /// of a file that needs this before it stops.
     fn accepts(&self, path: &str, term: Option<u64>, facts: &Facts) -> bool;
 
     /// Takes note that the work stops now because the pace does not [accept](Self::accepts) the facts.
@@ -176,6 +176,8 @@ struct Worker<'a> {
     said: Option<Pause>,
     /// Whether this work has lowered the replication of the file.
     is_lowered: bool,
+    /// The time of day at which the facts are too old to set a replication, in milliseconds since 1970.
+    fresh_until_ms: u64,
     /// The place for the next call that reads or writes blocks, if the work has waited for it.
     place: Option<SemaphorePermit<'a>>,
     deeds: Deeds,
@@ -279,7 +281,8 @@ pub async fn drive_all(
 impl<'a> Worker<'a> {
     fn new(file: RaidFile, drive: Drive, driver: &'a Driver) -> Self {
         let (facts, deeds) = (Facts::default(), Deeds::default());
-        Self { file, drive, driver, facts, said: None, is_lowered: false, place: None, deeds }
+        let (said, is_lowered, fresh_until_ms, place) = (None, false, 0, None);
+        Self { file, drive, driver, facts, said, is_lowered, fresh_until_ms, place, deeds }
     }
 
     /// Returns the result; `None` if the pace has stopped the work.
@@ -306,17 +309,18 @@ impl<'a> Worker<'a> {
     /// Looks at the namespace. Returns `None` if the pace does not accept the facts, unless the replication of the file has to be
     /// raised: this does no harm to the work of another program, which may take long.
     async fn look(&mut self) -> Option<Order> {
-        let looked_ms = now_ms();
-        let look = self.driver.namenode.look(&self.file, looked_ms).await;
+        let (looked_ms, at_ms) = (steady_ms(), now_ms());
+        self.fresh_until_ms = at_ms + DECISION_MS;
+        let look = self.driver.namenode.look(&self.file, at_ms).await;
         let (facts, mut nodes) = match look {
             Ok(look) => look,
-            Err(trouble) => return Some(self.drive.handle_look(Err(trouble), looked_ms, now_ms())),
+            Err(trouble) => return Some(self.drive.handle_look(Err(trouble), looked_ms, steady_ms())),
         };
         let is_accepted = self.driver.pace.accepts(&self.file.path, self.drive.term(), &facts);
         nodes.add_blocks(&self.driver.blocks());
         self.facts = facts.clone();
         self.deeds.bytes = facts.source.as_ref().map_or(self.deeds.bytes, |source| source.file.bytes);
-        let order = self.drive.handle_look(Ok((facts, &nodes)), looked_ms, now_ms());
+        let order = self.drive.handle_look(Ok((facts, &nodes)), looked_ms, steady_ms());
         if is_accepted || precedes_yielding(&self.facts, &order) {
             return Some(order);
         }
@@ -359,7 +363,7 @@ impl<'a> Worker<'a> {
             let mut counts = self.driver.blocks();
             blocks.iter().for_each(|block| *counts.entry(block.datanode.clone()).or_default() += 1);
         }
-        self.drive.handle_action(result, now_ms())
+        self.drive.handle_action(result, steady_ms())
     }
 
     /// Takes a place for a call that reads or writes blocks. Returns whether other calls had to end first.
@@ -385,8 +389,11 @@ impl<'a> Worker<'a> {
         }
     }
 
+    /// Carries an action out, unless it sets a replication and the [steady time](steady_ms) or the time of day shows that the
+    /// facts are too old. The steady time does not pass while the machine is suspended.
     async fn carry_out(&self, action: &Action, until_ms: u64) -> Result<Option<bool>, Trouble> {
         let (Driver { namenode, maker, .. }, facts) = (self.driver, &self.facts);
+        let until_ms = self.fresh_until_ms.min(now_ms() + until_ms.saturating_sub(steady_ms()));
         match action {
             Action::Write { stripe, blocks } => {
                 maker.encode(&self.file, facts, *stripe, blocks).await.map(|()| None)
@@ -395,6 +402,13 @@ impl<'a> Worker<'a> {
             _ => namenode.act(&self.file, facts, action, until_ms).await,
         }
     }
+}
+
+/// Returns the time since this function was first called, in milliseconds. The waits of a file's work are measured by it, because
+/// the time of day may be set.
+fn steady_ms() -> u64 {
+    static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BEGUN.elapsed().as_millis() as u64
 }
 
 /// Whether an action lowers the replication of the source.

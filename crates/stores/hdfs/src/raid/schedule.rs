@@ -3,11 +3,16 @@
 //! The driver passes listed files in, starts what [`next`](Schedule::next) returns, and reports each end. A file whose
 //! work failed waits for a time that doubles with each failure.
 //!
+//! The work on a file with parity, but without enough redundancy, begins with a turn of its own, in which only its replication
+//! is raised. HDFS then creates replicas while the file waits for its next turn.
+//!
 //! **Invariants:**
 //! - At most `files_at_once` files are in progress, and each only once. Files without enough redundancy do not wait for
 //!   others, which may take hours: as many of them are in progress in addition.
-//! - A file never starts before a more urgent one that may start too. Files of the same urgency start by the time of
-//!   their modification, oldest first.
+//! - The first turns count towards neither limit: no file waits for its replication to be raised because HDFS creates no
+//!   replicas of others.
+//! - A file never starts before a more urgent one that may start too. Of files of the same urgency, those start first whose
+//!   replication was not raised yet, then those that have failed least often, then those modified first.
 //! - At most [`MOST_WAITING`] files wait. Further ones are counted, and a later listing finds them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,6 +26,8 @@ pub(crate) const MOST_WAITING: usize = 100_000;
 const RETRY_FIRST_MS: u64 = 5 * 60_000;
 const RETRY_LAST_MS: u64 = 24 * 3_600_000;
 const RETRY_UNSAFE_MS: u64 = 15 * 60_000;
+/// The most files whose replication is being raised. Each takes a look and a call.
+const RAISED_AT_ONCE: usize = 64;
 /// The time over which the rate is measured, and the length of its parts.
 const MEASURED_MS: u64 = 3_600_000;
 const PART_MS: u64 = 60_000;
@@ -28,7 +35,8 @@ const PART_MS: u64 = 60_000;
 /// Why a file is worked on, the most urgent reason first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Urgency {
-    /// It has one replica, and no valid parity.
+    /// The loss of one DataNode could cost data: it has one replica, and no valid parity; or a DataNode has too many blocks of a
+    /// stripe.
     Unsafe,
     /// It was changed since it was encoded.
     Changed,
@@ -70,6 +78,8 @@ pub(crate) struct Task {
     pub encoding: Arc<Encoding>,
     /// The path of its parity, if it was renamed without it.
     pub stray: Option<String>,
+    /// Whether there is parity, of whatever contents. Without any, the replication is never raised.
+    pub has_parity: bool,
 }
 
 /// The limits that operators set.
@@ -135,20 +145,23 @@ struct Entry {
     failure: Option<(String, u64)>,
     /// The event for which the work waits, and the time since which it has waited.
     wait: Option<(Pause, u64)>,
+    /// Whether the first turn is over, in which the replication is raised.
+    is_raised: bool,
     /// Whether the policies have changed since the work has begun.
     is_forgotten: bool,
 }
 
-/// The position of a file that waits: its urgency, modification time and path.
-type Rank = (Urgency, u64, String);
+/// The position of a file that waits: its urgency, whether no first turn is left, its failures, and its modification time.
+type Turn = (Urgency, bool, u32, u64);
 
 /// The files to work on; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     limits: Limits,
-    waiting: BTreeMap<Rank, Entry>,
-    /// The urgency and modification time of each file that waits.
-    ranks: BTreeMap<String, (Urgency, u64)>,
+    /// The files that wait, by their turns and paths.
+    waiting: BTreeMap<(Turn, String), Entry>,
+    /// The turn of each file that waits.
+    turns: BTreeMap<String, Turn>,
     running: BTreeMap<String, Entry>,
     /// New facts about files in progress, for when their work ends.
     relisted: BTreeMap<String, Task>,
@@ -218,7 +231,16 @@ impl Backlog {
 
 impl Entry {
     fn new(task: Task) -> Self {
-        Self { task, failures: 0, failure: None, wait: None, is_forgotten: false }
+        Self { task, failures: 0, failure: None, wait: None, is_raised: false, is_forgotten: false }
+    }
+
+    /// Whether only the replication of the file is raised now.
+    fn is_raising(&self) -> bool {
+        self.task.urgency == Urgency::Unsafe && self.task.has_parity && !self.is_raised
+    }
+
+    fn turn(&self) -> Turn {
+        (self.task.urgency, !self.is_raising(), self.failures, self.task.modified_ms)
     }
 }
 
@@ -246,7 +268,7 @@ impl Schedule {
         Self {
             limits,
             waiting: BTreeMap::new(),
-            ranks: BTreeMap::new(),
+            turns: BTreeMap::new(),
             running: BTreeMap::new(),
             relisted: BTreeMap::new(),
             delayed: BTreeMap::new(),
@@ -272,7 +294,7 @@ impl Schedule {
 
     /// Takes the files to work on among those that were listed. Files that failed, and have not changed since, keep waiting.
     fn take(&mut self, is_listed: impl Fn(&str) -> bool, tasks: Vec<Task>) {
-        let known: Vec<String> = self.ranks.keys().filter(|path| is_listed(path)).cloned().collect();
+        let known: Vec<String> = self.turns.keys().filter(|path| is_listed(path)).cloned().collect();
         let taken = known.into_iter().filter_map(|path| self.remove_waiting(&path));
         let before: BTreeMap<String, Entry> = taken.map(|entry| (entry.task.path.clone(), entry)).collect();
         self.relisted.retain(|path, _| !is_listed(path));
@@ -283,16 +305,17 @@ impl Schedule {
         }
         for task in tasks {
             let before = before.get(&task.path).filter(|before| version(&before.task) == version(&task));
-            let (failures, failure) =
-                before.map_or((0, None), |before| (before.failures, before.failure.clone()));
-            self.add(Entry { failures, failure, ..Entry::new(task) });
+            self.add(match before.cloned() {
+                Some(before) => Entry { task, ..before },
+                None => Entry::new(task),
+            });
         }
     }
 
     /// Forgets all files, because the policies have changed. Files in progress are forgotten when their work ends.
     pub fn forget(&mut self) {
         self.waiting.clear();
-        self.ranks.clear();
+        self.turns.clear();
         self.relisted.clear();
         self.delayed.clear();
         self.due.clear();
@@ -303,21 +326,45 @@ impl Schedule {
     /// Returns a file to begin with now, which counts as in progress until [`handle_end`](Self::handle_end).
     pub fn next(&mut self, now_ms: u64, hold: &Hold) -> Option<Task> {
         self.wake(now_ms);
-        let (rank, _) = self.waiting.first_key_value()?;
-        if hold.why(rank.0).is_some() || self.is_busy(rank.0) {
-            return None;
-        }
-        let path = rank.2.clone();
+        // Many first turns keep no other ones waiting.
+        let others = self.waiting.range(((Urgency::Unsafe, true, 0, 0), String::new())..).next();
+        let mut most_urgent = self.waiting.first_key_value().into_iter().chain(others);
+        let ((_, path), _) = most_urgent.find(|(_, entry)| self.may_start(entry, hold))?;
+        let path = path.clone();
         let entry = self.remove_waiting(&path).expect("it waits");
         let task = entry.task.clone();
         self.running.insert(path, entry);
         Some(task)
     }
 
-    /// Whether as many files are in progress as may be, for another one of this urgency.
-    fn is_busy(&self, urgency: Urgency) -> bool {
-        let counts = |entry: &&Entry| urgency != Urgency::Unsafe || entry.task.urgency == Urgency::Unsafe;
-        self.running.values().filter(counts).count() >= self.limits.files_at_once
+    fn may_start(&self, next: &Entry, hold: &Hold) -> bool {
+        hold.why(next.task.urgency).is_none() && !self.is_busy(next)
+    }
+
+    /// Whether as many files are in progress as may be, for this one to start.
+    fn is_busy(&self, next: &Entry) -> bool {
+        let (raising, others): (Vec<&Entry>, Vec<&Entry>) =
+            self.running.values().partition(|entry| entry.is_raising());
+        if next.is_raising() {
+            return raising.len() >= RAISED_AT_ONCE;
+        }
+        let is_unsafe = |entry: &Entry| entry.task.urgency == Urgency::Unsafe;
+        let counts = |entry: &&&Entry| !is_unsafe(next) || is_unsafe(entry);
+        others.iter().filter(counts).count() >= self.limits.files_at_once
+    }
+
+    /// Whether only the replication of a file in progress is raised now.
+    pub fn is_raising(&self, path: &str) -> bool {
+        self.running.get(path).is_some_and(Entry::is_raising)
+    }
+
+    /// Takes note that the replication of a file in progress needs no raising any more. Returns whether this was its first turn,
+    /// which ends now.
+    pub fn note_raised(&mut self, path: &str) -> bool {
+        let running = self.running.get_mut(path).filter(|entry| entry.is_raising());
+        let Some(entry) = running else { return false };
+        entry.is_raised = true;
+        true
     }
 
     /// Takes the end of the work on a file.
@@ -397,8 +444,8 @@ impl Schedule {
     /// Returns the state of the work.
     pub fn backlog(&self, now_ms: u64) -> Backlog {
         let mut backlog = Backlog { left_out: self.left_out, ..Backlog::default() };
-        for ((urgency, ..), entry) in &self.waiting {
-            backlog.waiting.entry(*urgency).or_default().add(entry.task.bytes);
+        for entry in self.waiting.values() {
+            backlog.waiting.entry(entry.task.urgency).or_default().add(entry.task.bytes);
         }
         self.running.values().for_each(|entry| backlog.running.add(entry.task.bytes));
         // What has failed is told until an attempt succeeds.
@@ -440,13 +487,12 @@ impl Schedule {
             self.remove_delayed(&path);
         }
         self.remove_waiting(&path);
-        let Task { urgency, modified_ms, .. } = entry.task;
-        self.ranks.insert(path.clone(), (urgency, modified_ms));
-        self.waiting.insert((urgency, modified_ms, path), entry);
+        self.turns.insert(path.clone(), entry.turn());
+        self.waiting.insert((entry.turn(), path), entry);
         if self.waiting.len() > MOST_WAITING
-            && let Some(((.., path), entry)) = self.waiting.pop_last()
+            && let Some(((_, path), entry)) = self.waiting.pop_last()
         {
-            self.ranks.remove(&path);
+            self.turns.remove(&path);
             self.left_out.add(entry.task.bytes);
         }
     }
@@ -470,8 +516,8 @@ impl Schedule {
     }
 
     fn remove_waiting(&mut self, path: &str) -> Option<Entry> {
-        let (urgency, modified_ms) = self.ranks.remove(path)?;
-        self.waiting.remove(&(urgency, modified_ms, path.to_owned()))
+        let turn = self.turns.remove(path)?;
+        self.waiting.remove(&(turn, path.to_owned()))
     }
 
     fn remove_delayed(&mut self, path: &str) {

@@ -416,6 +416,7 @@ fn ending(outcome: Option<Outcome>, has_yielded: bool, now_ms: u64) -> Ending {
         // While HDFS does not answer at all, files are held. Here, only the calls for this file have failed.
         Err(stop) => match &stop {
             Stop::Stalled(waiting) => Ending::Failed(format!("{stop}; {}", waiting.advice())),
+            Stop::Kept => later(UNFIT_MS, &stop.to_string()),
             _ => Ending::Failed(stop.to_string()),
         },
     }
@@ -491,12 +492,16 @@ impl Pace for Shared {
         })
     }
 
-    fn accepts(&self, _: &str, term: Option<u64>, facts: &Facts) -> bool {
-        !facts.drafts.iter().any(|draft| is_of_others(draft, self.term, term, now_ms()))
+    fn accepts(&self, path: &str, term: Option<u64>, facts: &Facts) -> bool {
+        let is_of_others = |draft: &Draft| is_of_others(draft, self.term, term, now_ms());
+        !self.schedule().is_raising(path) && !facts.drafts.iter().any(is_of_others)
     }
 
     fn note_yielded(&self, path: &str) {
-        self.yielded().insert(path.to_owned());
+        // In its first turn, the work gives way to the work on other files, and not to another program.
+        if !self.schedule().note_raised(path) {
+            self.yielded().insert(path.to_owned());
+        }
     }
 
     fn note_moved(&self, bytes: u64) {

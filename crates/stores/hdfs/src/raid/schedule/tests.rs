@@ -34,6 +34,7 @@ fn task(path: &str, urgency: Urgency, modified_ms: u64) -> Task {
         urgency,
         encoding: Arc::clone(&ENCODING),
         stray: None,
+        has_parity: true,
     }
 }
 
@@ -101,6 +102,14 @@ fn pauses_double_with_each_failure_until_the_file_changes() {
     assert_eq!(retry_ms(Urgency::Unsafe, 60), RETRY_UNSAFE_MS);
 }
 
+/// Ends the first turns of these files, whose replication is raised then.
+fn raise(schedule: &mut Schedule, paths: &[&str], now_ms: u64) {
+    for path in paths {
+        assert!(schedule.note_raised(path) && !schedule.note_raised(path), "{path}");
+        schedule.handle_end(path, Ending::Held, now_ms);
+    }
+}
+
 #[test]
 fn unsafe_files_do_not_wait_for_files_in_progress() {
     let mut schedule = schedule(1, None);
@@ -108,10 +117,60 @@ fn unsafe_files_do_not_wait_for_files_in_progress() {
     assert_eq!(next(&mut schedule, 3), Some("/new".to_owned()));
     let unsafe_files = ["/a", "/b"].map(|path| task(path, Urgency::Unsafe, 3));
     schedule.take_full_listing(&NONE, [&unsafe_files[..], &[task("/old", Urgency::New, 2)]].concat());
+    let first = [next(&mut schedule, 3), next(&mut schedule, 3), next(&mut schedule, 3)];
+    assert_eq!(first, [Some("/a".to_owned()), Some("/b".to_owned()), None], "both are raised at once");
+    raise(&mut schedule, &["/a", "/b"], 3);
     assert_eq!(next(&mut schedule, 3), Some("/a".to_owned()), "besides /new");
     assert_eq!(next(&mut schedule, 3), None);
     schedule.handle_end("/a", Ending::Done, 4);
     assert_eq!([next(&mut schedule, 4), next(&mut schedule, 4)], [Some("/b".to_owned()), None]);
+}
+
+/// HDFS creates no replicas of the files in progress, and the work on them fails again and again.
+#[test]
+fn changed_files_are_raised_whatever_other_files_wait_for() {
+    let mut schedule = schedule(2, None);
+    let paths: Vec<String> = (0..5).map(|at| format!("/{at}")).collect();
+    let tasks =
+        |paths: &[String]| paths.iter().map(|path| task(path, Urgency::Unsafe, 1)).collect::<Vec<_>>();
+    schedule.take_full_listing(&NONE, tasks(&paths[..4]));
+    let started: Vec<String> = std::iter::from_fn(|| next(&mut schedule, 1)).collect();
+    assert_eq!(started, paths[..4]);
+    raise(&mut schedule, &["/0", "/1", "/2", "/3"], 1);
+    assert_eq!([next(&mut schedule, 1), next(&mut schedule, 1)].map(Option::unwrap), ["/0", "/1"]);
+    assert_eq!(next(&mut schedule, 1), None, "both wait for replicas");
+    // A client changes a fifth file.
+    schedule.take_listing("/4", vec![task("/4", Urgency::Unsafe, 2)]);
+    assert_eq!(next(&mut schedule, 2), Some("/4".to_owned()));
+    raise(&mut schedule, &["/4"], 2);
+    // Those that failed come after the others, once their pauses are over.
+    let failed = || Ending::Failed("no replicas".to_owned());
+    ["/0", "/1"].into_iter().for_each(|path| schedule.handle_end(path, failed(), 3));
+    let later_ms = 3 + RETRY_FIRST_MS;
+    assert_eq!(
+        [next(&mut schedule, later_ms), next(&mut schedule, later_ms)].map(Option::unwrap),
+        ["/2", "/3"]
+    );
+    schedule.handle_end("/2", failed(), later_ms);
+    assert_eq!(next(&mut schedule, later_ms), Some("/4".to_owned()));
+    schedule.handle_end("/3", failed(), later_ms);
+    assert_eq!(next(&mut schedule, later_ms), Some("/0".to_owned()));
+    // A new change is raised first again.
+    schedule.take_listing("/1", vec![task("/1", Urgency::Unsafe, later_ms)]);
+    assert_eq!(next(&mut schedule, later_ms), Some("/1".to_owned()));
+    assert!(schedule.is_raising("/1") && !schedule.is_raising("/0"));
+}
+
+#[test]
+fn many_first_turns_keep_no_other_files_waiting() {
+    let mut schedule = schedule(1, None);
+    let many = (0..=RAISED_AT_ONCE).map(|at| task(&format!("/{at}"), Urgency::Unsafe, 1));
+    let single = Task { has_parity: false, ..task("/single", Urgency::Unsafe, 2) };
+    schedule.take_full_listing(&NONE, many.chain([single, task("/new", Urgency::New, 3)]).collect());
+    let started: Vec<String> = std::iter::from_fn(|| next(&mut schedule, 3)).collect();
+    assert_eq!((started.len(), started.last().map(String::as_str)), (RAISED_AT_ONCE + 1, Some("/single")));
+    assert!(!schedule.is_raising("/single"), "a file that never had parity needs no replicas first");
+    assert_eq!(schedule.next(3, &Hold::All(String::new())), None);
 }
 
 #[test]
@@ -259,71 +318,104 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         2 => prop::collection::vec(listed, 0..12).prop_map(Step::List),
         6 => (0..3u8).prop_map(Step::Start),
-        5 => (any::<usize>(), 0..4u8).prop_map(|(at, how)| Step::End(at, how)),
+        5 => (any::<usize>(), 0..5u8).prop_map(|(at, how)| Step::End(at, how)),
         2 => (1..5000u64).prop_map(Step::Move),
         3 => (1..20 * MINUTE_MS).prop_map(Step::Wait),
     ];
     prop::collection::vec(step, 1..120)
 }
 
+/// A task, and its history.
+#[derive(Clone)]
+struct Tried {
+    task: Task,
+    failures: u32,
+    is_raised: bool,
+}
+
+impl Tried {
+    fn new(task: &Task) -> Self {
+        Self { task: task.clone(), failures: 0, is_raised: false }
+    }
+
+    /// Returns the file with a newer task; without its history if it was changed.
+    fn listed(&self, task: &Task) -> Self {
+        match version(&self.task) == version(task) {
+            true => Self { task: task.clone(), ..self.clone() },
+            false => Self::new(task),
+        }
+    }
+
+    fn is_unsafe(&self) -> bool {
+        self.task.urgency == Urgency::Unsafe
+    }
+
+    fn is_raising(&self) -> bool {
+        self.is_unsafe() && !self.is_raised
+    }
+}
+
 /// A slow model of the schedule: the files that wait, those that are delayed, and those in progress.
 #[derive(Default)]
 struct Model {
-    waiting: BTreeMap<String, Task>,
-    delayed: BTreeMap<String, (u64, Task)>,
-    running: BTreeMap<String, Task>,
+    waiting: BTreeMap<String, Tried>,
+    delayed: BTreeMap<String, (u64, Tried)>,
+    running: BTreeMap<String, Tried>,
     relisted: BTreeMap<String, Task>,
 }
 
 impl Model {
     fn list(&mut self, tasks: &[Task]) {
-        let (delayed, running) = (std::mem::take(&mut self.delayed), &self.running);
-        (self.waiting, self.relisted) = Default::default();
+        let (delayed, waiting) = (std::mem::take(&mut self.delayed), std::mem::take(&mut self.waiting));
+        self.relisted.clear();
         for task in tasks {
-            match delayed.get(&task.path) {
-                _ if running.contains_key(&task.path) => {
-                    self.relisted.insert(task.path.clone(), task.clone())
+            let path = task.path.clone();
+            match delayed.get(&path) {
+                _ if self.running.contains_key(&path) => drop(self.relisted.insert(path, task.clone())),
+                Some((until_ms, old)) if version(&old.task) == version(task) => {
+                    self.delayed.insert(path, (*until_ms, old.listed(task)));
                 }
-                Some((until_ms, old)) if version(old) == version(task) => {
-                    self.delayed.insert(task.path.clone(), (*until_ms, task.clone()));
-                    None
+                _ => {
+                    let old = waiting.get(&path);
+                    self.waiting.insert(path, old.map_or_else(|| Tried::new(task), |old| old.listed(task)));
                 }
-                _ => self.waiting.insert(task.path.clone(), task.clone()),
-            };
+            }
         }
     }
 
     fn wake(&mut self, now_ms: u64) {
-        let is_due = |(until_ms, _): &(u64, Task)| *until_ms <= now_ms;
+        let is_due = |(until_ms, _): &(u64, Tried)| *until_ms <= now_ms;
         let due: Vec<String> =
             self.delayed.iter().filter(|(_, it)| is_due(it)).map(|(path, _)| path.clone()).collect();
         for path in due {
-            let (_, task) = self.delayed.remove(&path).expect("it is delayed");
-            self.waiting.insert(path, task);
+            let (_, tried) = self.delayed.remove(&path).expect("it is delayed");
+            self.waiting.insert(path, tried);
         }
     }
 
     /// Returns the most urgent file that may start.
-    fn first(&self, hold: &Hold) -> Option<&Task> {
-        let may_start = |task: &&Task| hold.why(task.urgency).is_none();
-        let rank = |task: &&Task| (task.urgency, task.modified_ms, task.path.clone());
+    fn first(&self, hold: &Hold) -> Option<&Tried> {
+        let may_start = |tried: &&Tried| hold.why(tried.task.urgency).is_none();
+        let rank = |tried: &&Tried| {
+            let Task { urgency, modified_ms, path, .. } = &tried.task;
+            (*urgency, !tried.is_raising(), tried.failures, *modified_ms, path.clone())
+        };
         self.waiting.values().filter(may_start).min_by_key(rank)
     }
-}
 
-impl Model {
-    /// Whether too many files are in progress for this one to start. Unsafe files wait only for each other.
-    fn is_busy(&self, task: &Task, at_once: usize) -> bool {
-        let is_unsafe = |task: &Task| task.urgency == Urgency::Unsafe;
-        let others = self.running.values().filter(|other| !is_unsafe(task) || is_unsafe(other));
-        others.count() >= at_once
+    /// Whether too many files are in progress for this one to start. Unsafe files wait only for each other, and not in their
+    /// first turns.
+    fn is_busy(&self, tried: &Tried, at_once: usize) -> bool {
+        let others = self.running.values().filter(|other| !other.is_raising());
+        !tried.is_raising()
+            && others.filter(|other| !tried.is_unsafe() || other.is_unsafe()).count() >= at_once
     }
 }
 
 fn ending(how: u8, now_ms: u64) -> Ending {
     match how {
         0 => Ending::Done,
-        1 => Ending::Held,
+        1 | 4 => Ending::Held,
         2 => Ending::Later { until_ms: now_ms + 7 * MINUTE_MS, why: "new".to_owned() },
         _ => Ending::Failed("full".to_owned()),
     }
@@ -351,28 +443,34 @@ proptest! {
                     let why = String::new;
                     let hold = [Hold::None, Hold::Background(why()), Hold::All(why())][usize::from(hold)].clone();
                     model.wake(now_ms);
-                    let expected = model.first(&hold).filter(|task| !model.is_busy(task, at_once)).cloned();
-                    prop_assert_eq!(schedule.next(now_ms, &hold), expected.clone());
-                    if let Some(task) = expected {
-                        model.waiting.remove(&task.path);
-                        model.running.insert(task.path.clone(), task);
+                    let expected = model.first(&hold).filter(|tried| !model.is_busy(tried, at_once)).cloned();
+                    let task = expected.as_ref().map(|tried| tried.task.clone());
+                    prop_assert_eq!(schedule.next(now_ms, &hold), task);
+                    if let Some(tried) = expected {
+                        model.waiting.remove(&tried.task.path);
+                        model.running.insert(tried.task.path.clone(), tried);
                     }
                 }
                 Step::End(at, how) => {
                     let Some(path) = model.running.keys().nth(at % model.running.len().max(1)).cloned() else { continue };
-                    let (task, ending) = (model.running.remove(&path).expect("running"), ending(how, now_ms));
+                    let (mut tried, ending) = (model.running.remove(&path).expect("running"), ending(how, now_ms));
+                    if how == 4 {
+                        prop_assert_eq!(schedule.note_raised(&path), tried.is_raising());
+                        tried.is_raised |= tried.is_unsafe();
+                    }
                     let relisted = model.relisted.remove(&path);
-                    let changed = relisted.filter(|new| version(new) != version(&task));
+                    let changed = relisted.filter(|new| version(new) != version(&tried.task));
                     schedule.handle_end(&path, ending.clone(), now_ms);
                     let until_ms = schedule.delayed.get(&path).map(|delayed| delayed.until_ms);
                     match (changed, ending) {
-                        (Some(new), _) => drop(model.waiting.insert(path, new)),
+                        (Some(new), _) => drop(model.waiting.insert(path, Tried::new(&new))),
                         (None, Ending::Done) => prop_assert_eq!(until_ms, None),
-                        (None, Ending::Held) => drop(model.waiting.insert(path, task)),
-                        (None, Ending::Later { .. } | Ending::Failed(_)) => {
+                        (None, Ending::Held) => drop(model.waiting.insert(path, tried)),
+                        (None, ending) => {
                             let until_ms = until_ms.expect("it is delayed");
                             prop_assert!(until_ms >= now_ms + RETRY_FIRST_MS);
-                            model.delayed.insert(path, (until_ms, task));
+                            tried.failures += u32::from(matches!(ending, Ending::Failed(_)));
+                            model.delayed.insert(path, (until_ms, tried));
                         }
                     }
                 }

@@ -40,6 +40,7 @@ fn interrupted_work_continues_and_work_of_others_is_left_alone() {
         matches!(&stalled, Ending::Failed(why) if why.contains("dfs.namenode.replication.max-streams")),
         "{stalled:?}"
     );
+    assert!(matches!(stop(Stop::Kept), Ending::Later { .. }), "it has its replicas");
 }
 
 #[test]
@@ -60,6 +61,7 @@ fn the_history_names_the_policy_and_what_was_done() {
         urgency: Urgency::New,
         encoding: Arc::new(encoding(policy)),
         stray: None,
+        has_parity: true,
     };
     let own = task(Some(policy));
     let deeds =
@@ -121,6 +123,46 @@ fn drafts_of_others_are_respected_until_nothing_changes_them() {
     let taken_over = draft(others + 1, Some(written_ms));
     assert!(is_taken_over(&taken_over, written_ms + 1000, others + 1));
     assert!(!is_taken_over(&taken_over, written_ms + 1000, others), "a later command has it");
+}
+
+/// Changed files only have their replication raised at first, whatever other files wait for.
+#[test]
+fn the_first_turn_of_an_unsafe_file_ends_once_nothing_is_to_be_raised() {
+    let policies =
+        Policies::parse("[[policy]]\nname = \"p\"\npaths = [\"/\"]\ncodec = \"xor\"\n").expect("policies");
+    let encoding = Encoding {
+        codec: policies.codec("xor").expect("it is known").clone(),
+        goal: Goal::Protected,
+        policy: None,
+        tolerated: 1,
+    };
+    let task = Task {
+        path: "/a".to_owned(),
+        bytes: 7,
+        modified_ms: 1,
+        urgency: Urgency::Unsafe,
+        encoding: Arc::new(encoding),
+        stray: None,
+        has_parity: true,
+    };
+    let shared = Shared {
+        storage: Weak::new(),
+        schedule: Mutex::new(Schedule::new(Limits { files_at_once: 1, rate: None })),
+        is_stopped: AtomicBool::new(false),
+        yielded: Mutex::default(),
+        term: term_of(77),
+    };
+    shared.schedule().take_listing("/", vec![task]);
+    assert!(shared.schedule().next(NOW_MS, &Hold::None).is_some());
+    assert!(
+        !shared.accepts("/a", None, &Facts::default()),
+        "only a call that raises the replication is made"
+    );
+    shared.note_yielded("/a");
+    assert!(shared.yielded().is_empty(), "no other program works on it");
+    shared.schedule().handle_end("/a", ending(None, false, NOW_MS), NOW_MS);
+    assert!(shared.schedule().next(NOW_MS, &Hold::None).is_some());
+    assert!(shared.accepts("/a", None, &Facts::default()));
 }
 
 /// The work that raises the replication of a file has not given way yet. If it is interrupted then, for example because the

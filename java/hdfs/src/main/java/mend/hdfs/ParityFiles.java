@@ -59,7 +59,8 @@ public final class ParityFiles {
    * @throws IOException if the NameNode does not answer
    */
   public RaidedFile find(String path) throws IOException {
-    HdfsLocatedFileStatus source = roots.isEmpty() || isParity(path) ? null : client.getLocatedFileInfo(path, true);
+    HdfsLocatedFileStatus source =
+        roots.isEmpty() || hasNoParity(path) ? null : client.getLocatedFileInfo(path, true);
     for (ParityRoot root : source == null ? List.<ParityRoot>of() : roots) {
       RaidedFile file =
           root.isOverFolders() ? pairFolder(source, path, root) : pair(source, root.parity(path), root.code());
@@ -183,8 +184,9 @@ public final class ParityFiles {
     return value == null ? null : new String(value, StandardCharsets.UTF_8);
   }
 
-  private boolean isParity(String path) {
-    return roots.stream().anyMatch(root -> root.contains(path));
+  /** Whether a path is that of parity, or that of an inode, to which no parity belongs. */
+  private boolean hasNoParity(String path) {
+    return path.startsWith(Inodes.FOLDER) || roots.stream().anyMatch(root -> root.contains(path));
   }
 
   // ---- renaming ----
@@ -192,11 +194,13 @@ public final class ParityFiles {
   /** A parity file and its source, which is a file or folder; or a folder of parity files. */
   public static final class Owned {
     private final String path;
+    private final long inode;
     private final Long source;
 
-    /** {@code source} is the inode number of the source; null for a folder. */
-    Owned(String path, Long source) {
+    /** {@code inode} is that of the parity file or folder, and {@code source} that of the source; null for a folder. */
+    Owned(String path, long inode, Long source) {
       this.path = path;
+      this.inode = inode;
       this.source = source;
     }
   }
@@ -246,7 +250,7 @@ public final class ParityFiles {
   }
 
   private List<ParityRoot> holding(String from, String to) {
-    return isParity(to) || from.equals(to) ? List.of() : holding(from);
+    return hasNoParity(to) || from.equals(to) ? List.of() : holding(from);
   }
 
   /** Returns the path that a file gets by a rename to {@code to}, which may be a folder. */
@@ -266,7 +270,7 @@ public final class ParityFiles {
   private List<ParityRoot> holding(String path) {
     List<ParityRoot> holding = new ArrayList<>();
     try {
-      for (ParityRoot root : isParity(path) ? List.<ParityRoot>of() : present()) {
+      for (ParityRoot root : hasNoParity(path) ? List.<ParityRoot>of() : present()) {
         HdfsFileStatus parity = status(root.parity(path));
         if (parity != null && isOf(client.getFileInfo(path), parity, root.parity(path))) {
           holding.add(root);
@@ -325,7 +329,7 @@ public final class ParityFiles {
         collect(path + "/" + name, child.getValue(), parityPath + "/" + name, parities.get(name), found);
       }
     }
-    found.add(new Owned(parityPath, parity.isDirectory() ? null : source.getFileId()));
+    found.add(new Owned(parityPath, parity.getFileId(), parity.isDirectory() ? null : source.getFileId()));
   }
 
   /**
@@ -368,13 +372,14 @@ public final class ParityFiles {
   /**
    * Deletes the parity of a file or folder that was deleted: these files, and those of the folders that are
    * empty. The parity of a file that still exists stays. Another client may have renamed the file before the folder was deleted,
-   * or a snapshot may contain it, from wherever it was moved; then the parity protects the blocks in the snapshot.
+   * or a snapshot may contain it, from wherever it was moved; then the parity protects the blocks in the snapshot. Parity is
+   * deleted by its inode: the path may have the parity of another file meanwhile.
    */
   public void removeAll(List<Owned> parities) {
     for (Owned parity : parities) {
       try {
         if (parity.source == null || Inodes.find(client, parity.source) == Inodes.Place.NONE) {
-          client.delete(parity.path, false);
+          client.delete(Inodes.FOLDER + parity.inode, false);
         } else {
           LOG.info("the parity {} stays, because its file was renamed, or is in a snapshot", parity.path);
         }

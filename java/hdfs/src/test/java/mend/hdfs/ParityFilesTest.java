@@ -24,6 +24,10 @@ import org.apache.hadoop.security.AccessControlException;
 import org.junit.jupiter.api.Test;
 
 class ParityFilesTest {
+  /** The paths by which parity is deleted. Another client may have given its former path to the parity of another file. */
+  private static final String FILE = "/.reserved/.inodes/20";
+  private static final String FOLDER = "/.reserved/.inodes/21";
+
   /** The answer of a NameNode to the question for a file by its inode number. */
   private interface Answer {
     HdfsFileStatus get() throws IOException;
@@ -51,7 +55,7 @@ class ParityFilesTest {
     DFSClient client = new DFSClient(null, protocol, conf, null);
     deleted.clear();
     new ParityFiles(client, conf).removeAll(
-        List.of(new ParityFiles.Owned("/raidrs/a/b/f", 7L), new ParityFiles.Owned("/raidrs/a/b", null)));
+        List.of(new ParityFiles.Owned("/raidrs/a/b/f", 20, 7L), new ParityFiles.Owned("/raidrs/a/b", 21, null)));
     return List.copyOf(deleted);
   }
 
@@ -61,7 +65,7 @@ class ParityFilesTest {
 
   @Test
   void parityOfAFileThatIsGoneIsRemoved() throws IOException {
-    assertEquals(List.of("/raidrs/a/b/f", "/raidrs/a/b"), removed(() -> {
+    assertEquals(List.of(FILE, FOLDER), removed(() -> {
       throw new FileNotFoundException("File for given inode path does not exist"); // As a NameNode.
     }));
   }
@@ -69,22 +73,22 @@ class ParityFilesTest {
   /** The folder of the parity is not empty then, so HDFS does not delete it. */
   @Test
   void parityStaysIfItsFileExistsUnderAnotherName() throws IOException {
-    assertEquals(List.of("/raidrs/a/b"), removed(() -> file(7)));
+    assertEquals(List.of(FOLDER), removed(() -> file(7)));
   }
 
   /** The file was deleted at its place, its place has another file, or it was first moved out of the folder with snapshots. */
   @Test
   void parityStaysIfItsFileIsInASnapshot() throws IOException {
-    assertEquals(List.of("/raidrs/a/b"), removed(() -> null));
-    assertEquals(List.of("/raidrs/a/b"), removed(() -> file(8)));
-    assertEquals(List.of("/raidrs/a/b"), removed(() -> {
+    assertEquals(List.of(FOLDER), removed(() -> null));
+    assertEquals(List.of(FOLDER), removed(() -> file(8)));
+    assertEquals(List.of(FOLDER), removed(() -> {
       throw new RemoteException(IllegalArgumentException.class.getName(), null); // As a NameNode.
     }));
   }
 
   @Test
   void parityStaysIfItsFileCannotBeLookedFor() throws IOException {
-    assertEquals(List.of("/raidrs/a/b"), removed(() -> {
+    assertEquals(List.of(FOLDER), removed(() -> {
       throw new AccessControlException("no");
     }));
   }
