@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use cluster::{Address, Cluster, Role};
-use codes::BlockIndex;
 use helper::Ends;
 use http_body_util::BodyExt;
 use repair::wire::control::{ClientRequest, Ended};
-use repair::{Caps, NodeId, StripeId};
+use repair::{Caps, NodeId};
 use store_api::Sinks;
 use tokio::task::JoinHandle;
 use views::endpoints::*;
@@ -148,14 +147,6 @@ impl Client {
         // session. Retry once with a new session.
         let fresh = self.session().await?;
         fresh.open_request(&stripe, request, ends).await?.ok_or_else(|| fresh.lost())
-    }
-
-    /// Reports to the coordinator that a block arrived with wrong bytes, so that the block's helper verifies
-    /// it. If no session can be opened, nothing is reported; a later read will notice the same block.
-    pub(crate) async fn report_garbled(&self, stripe: &StripeId, block: BlockIndex) {
-        if let Ok(session) = self.session().await {
-            session.report_garbled(stripe.clone(), block);
-        }
     }
 
     /// Returns the session, opening one if needed.

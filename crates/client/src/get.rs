@@ -364,7 +364,7 @@ impl Reader {
             let Some((mut next, fetch)) = ahead.pop_front() else { break };
             let (ended, mut bytes) = one(&mut next).await?;
             if let Err(block) = in_order.take(&bytes) {
-                self.client.report_garbled(&fetch.stripe, block.index).await;
+                report_garbled(&self.client, &fetch.stripe, block.index).await;
                 bytes = self.read_around(fetch, block).await?;
                 got.garbled.push(block.name.clone());
             }
@@ -387,7 +387,7 @@ impl Reader {
         let indices: Vec<BlockIndex> = garbled.iter().map(|block| block.index).collect();
         for block in &garbled {
             tracing::warn!(block = block.name, "a block arrived with wrong bytes");
-            self.client.report_garbled(&part.fetches[0].stripe, block.index).await;
+            report_garbled(&self.client, &part.fetches[0].stripe, block.index).await;
             let requests =
                 part.fetches_of(block, &indices).map(|fetch| fetch.request(&self.options)).collect();
             let anew = self.read_all(requests, &target.silent()).await;
@@ -663,6 +663,14 @@ impl Got {
     fn add_part(&mut self, part: PartRead) {
         part.ended.into_iter().for_each(|ended| self.add(ended));
         self.garbled.extend(part.garbled);
+    }
+}
+
+/// Reports to the coordinator that a block arrived with wrong bytes, so that the block's helper verifies it. If no
+/// session can be opened, nothing is reported; a later read will notice the same block.
+async fn report_garbled(client: &Client, stripe: &StripeId, block: BlockIndex) {
+    if let Ok(session) = client.session().await {
+        session.report_garbled(stripe.clone(), block);
     }
 }
 

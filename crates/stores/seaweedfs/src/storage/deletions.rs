@@ -14,7 +14,7 @@
 //! A deletion belongs to one encoding of the volume. A journal or index that an earlier encoding has left is not
 //! used, and no deletion is added to such a journal: it would look like a current one from then on.
 
-mod second_looks;
+pub(super) mod second_looks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,7 +40,6 @@ use crate::listing::ServerId;
 use crate::server::SmallFile;
 use crate::volumes::Volumes;
 use second_looks::SecondLooks;
-pub(super) use second_looks::now_s;
 
 /// Timeout for reading the journal of a server that does not have the shard, or the journal's age. A silent server
 /// must not hold up the shard's publication; its deletions are made later.
@@ -161,15 +160,15 @@ impl State {
             self.keep_records([(it.key(), None)]);
         }
     }
+}
 
-    /// Forgets the late deletions of volumes that no longer exist.
-    pub(super) fn forget_late_of_gone_volumes(&mut self) {
-        let volumes = self.view.volumes();
-        let is_gone = |it: &&Late| it.volume().is_none_or(|volume| !volumes.may_exist(volume));
-        let gone: Vec<Late> = self.late_deletions.entries.keys().filter(is_gone).cloned().collect();
-        gone.iter().for_each(|it| self.forget_late(it));
-        self.forget_looks_at_gone_volumes();
-    }
+/// Forgets the late deletions of volumes that no longer exist.
+pub(super) fn forget_those_of_gone_volumes(state: &mut State) {
+    let volumes = state.view.volumes();
+    let is_gone = |it: &&Late| it.volume().is_none_or(|volume| !volumes.may_exist(volume));
+    let gone: Vec<Late> = state.late_deletions.entries.keys().filter(is_gone).cloned().collect();
+    gone.iter().for_each(|it| state.forget_late(it));
+    second_looks::forget_those_of_gone_volumes(state);
 }
 
 impl Knowledge {
@@ -183,7 +182,7 @@ impl Knowledge {
         let records = state.ledger.list(PREFIX)?;
         let kept = records.into_iter().filter_map(|(_, value)| serde_json::from_value(value).ok());
         if self.attachment.may_change {
-            state.recall_second_looks()?;
+            second_looks::recall(&mut state)?;
         }
         let why = if self.attachment.may_change { NOT_TRIED } else { NOT_AUTOMATIC };
         state.late_deletions.entries = kept.map(|it| (it, why.to_owned())).collect();
@@ -225,7 +224,7 @@ impl<'s> Deletions<'s> {
     /// far as the server does not heed them yet, and plans a second look. The caller must hold the cluster's lock for
     /// the volume.
     pub(super) async fn settle(self, hold: &Hold, shard: &ShardName, to: &ServerId) {
-        self.shared.known.state().plan_second_look(&Late::new(shard, to), now_s());
+        second_looks::plan(&mut self.shared.known.state(), &Late::new(shard, to), second_looks::now_s());
         let recorded = self.recorded(shard, to, Extent::Everything(REPORT_LIMIT)).await;
         self.make(hold, shard, to, recorded).await;
     }

@@ -12,7 +12,7 @@ use store_api::StoreChange;
 use tokio::time::Instant;
 
 use super::claims::Hold;
-use super::deletions::{Deletions, foreign, now_s};
+use super::deletions::{self, Deletions, foreign, second_looks};
 use super::open::NOT_AUTOMATIC;
 use super::remounts::Unmounted;
 use super::side_files::{Checksums, Copies, Problem, Verdict};
@@ -135,7 +135,7 @@ impl State {
     /// Returns the next volume to inspect. If there are volumes with late deletions, every second turn is that of one of
     /// them, because deleted needles are readable until then. But these turns take at most half of the time.
     pub(super) fn next_to_inspect(&mut self) -> Option<u32> {
-        self.begin_second_looks(now_s());
+        second_looks::begin_due(self, second_looks::now_s());
         let ids: BTreeSet<u32> = self.view.volumes().iter().map(|(id, _)| id).collect();
         let late = self.late_deletions.due(self.view.volumes());
         let inspection = &mut self.inspection;
@@ -150,7 +150,7 @@ impl State {
         self.inspection.standing.retain(|(id, server, _), _| volumes.serves(*id, server));
         self.inspection.journals.retain(|(id, server), _| volumes.serves(*id, server));
         self.inspection.unmounted.forget_found(volumes);
-        self.forget_late_of_gone_volumes();
+        deletions::forget_those_of_gone_volumes(self);
         next
     }
 }

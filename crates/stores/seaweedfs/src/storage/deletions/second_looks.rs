@@ -29,47 +29,44 @@ fn key(it: &Late) -> String {
     format!("{PREFIX}{}/{}", it.block, it.server)
 }
 
-impl State {
-    /// Records that a shard was put into service on a server at this time.
-    pub(super) fn plan_second_look(&mut self, it: &Late, now_s: u64) {
-        let from_s = now_s.saturating_add(LOOK_AFTER_S);
-        let value = serde_json::to_value((it, from_s)).expect("plain text and a number");
-        self.keep_records([(key(it), Some(value))]);
-        self.late_deletions.second_looks.0.insert(it.clone(), from_s);
-    }
+/// Records that a shard was put into service on a server at this time.
+pub(super) fn plan(state: &mut State, it: &Late, now_s: u64) {
+    let from_s = now_s.saturating_add(LOOK_AFTER_S);
+    let value = serde_json::to_value((it, from_s)).expect("plain text and a number");
+    state.keep_records([(key(it), Some(value))]);
+    state.late_deletions.second_looks.0.insert(it.clone(), from_s);
+}
 
-    /// Adds the shards whose second look is due at this time to the late deletions, which the inspections make.
-    pub(in crate::storage) fn begin_second_looks(&mut self, now_s: u64) {
-        let planned = &mut self.late_deletions.second_looks.0;
-        let due: Vec<Late> = planned.extract_if(.., |_, from_s| *from_s <= now_s).map(|(it, _)| it).collect();
-        for it in due {
-            if !self.late_deletions.entries.contains_key(&it) {
-                self.note_late(&it, String::new());
-            }
-            self.keep_records([(key(&it), None)]);
+/// Adds the shards whose second look is due at this time to the late deletions, which the inspections make.
+pub(in crate::storage) fn begin_due(state: &mut State, now_s: u64) {
+    let planned = &mut state.late_deletions.second_looks.0;
+    let due: Vec<Late> = planned.extract_if(.., |_, from_s| *from_s <= now_s).map(|(it, _)| it).collect();
+    for it in due {
+        if !state.late_deletions.entries.contains_key(&it) {
+            state.note_late(&it, String::new());
         }
+        state.keep_records([(key(&it), None)]);
     }
+}
 
-    /// Forgets the second looks at volumes that no longer exist.
-    pub(super) fn forget_looks_at_gone_volumes(&mut self) {
-        let volumes = self.view.volumes();
-        let is_gone = |it: &Late| it.volume().is_none_or(|volume| !volumes.may_exist(volume));
-        let planned = &mut self.late_deletions.second_looks.0;
-        let gone: Vec<_> =
-            planned.extract_if(.., |it, _| is_gone(it)).map(|(it, _)| (key(&it), None)).collect();
-        if !gone.is_empty() {
-            self.keep_records(gone);
-        }
+/// Forgets the second looks at volumes that no longer exist.
+pub(super) fn forget_those_of_gone_volumes(state: &mut State) {
+    let volumes = state.view.volumes();
+    let is_gone = |it: &Late| it.volume().is_none_or(|volume| !volumes.may_exist(volume));
+    let planned = &mut state.late_deletions.second_looks.0;
+    let gone: Vec<_> = planned.extract_if(.., |it, _| is_gone(it)).map(|(it, _)| (key(&it), None)).collect();
+    if !gone.is_empty() {
+        state.keep_records(gone);
     }
+}
 
-    /// Loads the second looks that earlier coordinators have planned.
-    ///
-    /// # Errors
-    /// [`CatalogError`].
-    pub(super) fn recall_second_looks(&mut self) -> Result<(), CatalogError> {
-        let records = self.ledger.list(PREFIX)?.into_iter();
-        let planned = records.filter_map(|(_, value)| serde_json::from_value(value).ok());
-        self.late_deletions.second_looks.0 = planned.collect();
-        Ok(())
-    }
+/// Loads the second looks that earlier coordinators have planned.
+///
+/// # Errors
+/// [`CatalogError`].
+pub(super) fn recall(state: &mut State) -> Result<(), CatalogError> {
+    let records = state.ledger.list(PREFIX)?.into_iter();
+    let planned = records.filter_map(|(_, value)| serde_json::from_value(value).ok());
+    state.late_deletions.second_looks.0 = planned.collect();
+    Ok(())
 }

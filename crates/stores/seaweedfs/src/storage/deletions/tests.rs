@@ -118,10 +118,10 @@ fn deletions_are_collected_again_once_cached_places_have_expired() {
     let late = Late::new(&ShardName { volume: volume(), shard: 0 }, &ServerId("a".to_owned()));
     let begun = |catalog: &AttachedCatalog, seconds: u64| {
         let mut state = catalog.system().known.state();
-        state.begin_second_looks(seconds);
+        second_looks::begin_due(&mut state, seconds);
         state.late_deletions.entries.keys().cloned().collect::<Vec<_>>()
     };
-    start(&paper).system().known.state().plan_second_look(&late, 1000);
+    second_looks::plan(&mut start(&paper).system().known.state(), &late, 1000);
     let passive = start_passive(&paper);
     passive.system().known.recall_late_deletions().expect("readable");
     assert_eq!(begun(&passive, u64::MAX), [], "a dry run leaves recorded work alone");
@@ -148,6 +148,6 @@ fn a_shard_that_was_put_into_service_at_its_former_place_gets_a_second_look() {
     });
     let mut state = shared.known.state();
     assert!(state.late_deletions.entries.is_empty());
-    state.begin_second_looks(u64::MAX);
+    second_looks::begin_due(&mut state, u64::MAX);
     assert!(state.late_deletions.entries.contains_key(&Late::new(&shard, &server)));
 }
