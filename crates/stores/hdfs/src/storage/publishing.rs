@@ -142,7 +142,7 @@ impl HdfsSystem {
         let listing = namenode.blocks(&stripe.ranges()).await?;
         let found = stripe.homes_in(&listing.raid.files);
         let is_valid = found.is_some();
-        self.take_stripe(asked, known, &listing.nodes, found).map_err(failed)?;
+        self.take_stripe(asked, known, &listing, found).map_err(failed)?;
         Ok(is_valid.then(|| self.known([known.group.number()]).pop()).flatten())
     }
 

@@ -17,7 +17,7 @@ use super::names::{Place, is_within, split};
 use super::open::Attachment;
 use super::recounts::Recounts;
 use super::state::{HdfsSystem, State};
-use crate::listing::{DataNode, FileRef, Listing, Phase, name_hash};
+use crate::listing::{FileRef, Listing, Phase, name_hash};
 
 /// The state of raided files and folders, apart from their stripes.
 #[derive(Default)]
@@ -27,6 +27,9 @@ pub(super) struct Raiding {
     unusable: BTreeMap<String, String>,
     /// The paths of these sources.
     unprotected: Arc<BTreeSet<String>>,
+    /// Files and folders to query, because a query of one of their stripes has shown that their parity does not protect it
+    /// any more. No stripe tells of them, so later events would concern nothing known.
+    pub changed: BTreeSet<String>,
     /// Stripes, also those of groups, to query again until HDFS has as many replicas as it should.
     pub recounts: Recounts,
 }
@@ -150,7 +153,7 @@ impl HdfsSystem {
         &self,
         asked: Duration,
         known: &Listed,
-        nodes: &[DataNode],
+        listing: &Listing,
         found: Option<(Vec<(u8, NodeIndex)>, Replication)>,
     ) -> Result<(), CatalogError> {
         let number = known.group.number();
@@ -158,14 +161,22 @@ impl HdfsSystem {
             let is_current = self.known([number]).pop().is_some_and(|listed| listed.group == known.group);
             if is_current {
                 self.suspect_file(known);
+                self.query_sources_of(listing);
                 self.remove_groups(&[(number, known.file.inode)])?;
             }
             return Ok(());
         };
         let mut state = self.state();
-        let numbers = state.number(&self.attachment, nodes)?;
+        let numbers = state.number(&self.attachment, &listing.nodes)?;
         let homes = homes.into_iter().filter_map(|(index, node)| Some((index, numbers[node.0]?))).collect();
         state.take_stripes(self.now(), asked, vec![(Listed { homes, ..known.clone() }, replication)])
+    }
+
+    /// Has the files and folders queried whose parity this answer lists: their blocks may be in other stripes now.
+    fn query_sources_of(&self, listing: &Listing) {
+        let files = listing.raid.files.iter();
+        let sources = files.filter_map(|file| self.attachment.source_of(&file.path)).map(str::to_owned);
+        self.state().raiding.changed.extend(sources);
     }
 
     /// Has the other stripes of a raided file queried.

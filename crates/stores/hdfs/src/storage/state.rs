@@ -416,6 +416,7 @@ impl HdfsSystem {
         let mut state = self.state();
         state.raiding.recounts.restart(now, &stripes);
         state.suspects.extend(stripes);
+        touched.note_sources(std::mem::take(&mut state.raiding.changed));
         if state.raiding.recounts.take_left_out(now) {
             touched.note_all();
             state.nodes_changed = Some(now);

@@ -86,6 +86,11 @@ impl Touched {
         from.take_while(|other| other.starts_with(path)).any(|other| is_within(other, path))
     }
 
+    /// Has these files and folders queried.
+    pub fn note_sources(&mut self, sources: BTreeSet<String>) {
+        self.sources.extend(sources);
+    }
+
     /// Has all raided files queried.
     pub fn note_all(&mut self) {
         if !self.roots.is_empty() {
