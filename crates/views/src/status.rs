@@ -191,6 +191,7 @@ mod tests {
             "contradictions",
             "full",
             "in_use",
+            "more_orphans",
             "nodes_never_registered",
             "own_files",
             "remarks",
