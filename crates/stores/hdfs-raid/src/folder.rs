@@ -41,7 +41,7 @@ pub(crate) fn parts<'a>(files: impl IntoIterator<Item = &'a File>) -> Vec<&'a Fi
 
 /// Returns those of a folder's files that get their replicas together. Clients may have truncated all files of an encoded folder
 /// below the limit. A record of its blocks shows that it was encoded, so that these files may have one replica.
-pub(crate) fn replicated_parts<'a>(files: Vec<&'a File>, is_recorded: bool) -> Vec<&'a File> {
+pub(crate) fn replicated_parts(files: Vec<&File>, is_recorded: bool) -> Vec<&File> {
     let parts = parts(files.iter().copied());
     match parts.is_empty() && is_recorded {
         true => sorted(files),

@@ -179,7 +179,7 @@ mod tests {
         };
         let start = Instant::now();
         let mut folders = ServerFolders::default();
-        assert_eq!(folders.due(&servers, &attachment, start), [id.clone()], "`b` has no helper");
+        assert_eq!(folders.due(&servers, &attachment, start), std::slice::from_ref(&id), "`b` has no helper");
         let note = |folders: &mut ServerFolders, reported: Option<&str>, now: Instant| {
             let reported = reported.map(paths);
             folders.note((&id, &servers[&id]), &attachment, reported.as_deref(), now);
@@ -193,10 +193,14 @@ mod tests {
         assert_eq!(folders.due(&servers, &attachment, start + ASK_EVERY / 2), []);
         assert_eq!(folders.due(&BTreeMap::new(), &attachment, start), [], "it has disconnected");
         assert_eq!(folders.lines(&BTreeMap::new()).count(), 0);
-        assert_eq!(folders.due(&servers, &attachment, start), [id.clone()], "it may have restarted");
+        assert_eq!(
+            folders.due(&servers, &attachment, start),
+            std::slice::from_ref(&id),
+            "it may have restarted"
+        );
         note(&mut folders, None, start);
         assert!(folders.difference(&id).is_some(), "it has not answered");
-        assert_eq!(folders.due(&servers, &attachment, start + ASK_AGAIN), [id.clone()]);
+        assert_eq!(folders.due(&servers, &attachment, start + ASK_AGAIN), std::slice::from_ref(&id));
         note(&mut folders, Some("/d0 /d1"), start);
         assert_eq!(folders.difference(&id), None);
     }

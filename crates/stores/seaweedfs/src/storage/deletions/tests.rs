@@ -128,7 +128,7 @@ fn deletions_are_collected_again_once_cached_places_have_expired() {
     let catalog = start(&paper);
     catalog.system().known.recall_late_deletions().expect("readable");
     assert_eq!(begun(&catalog, 1000 + 37 * 60), []);
-    assert_eq!(begun(&catalog, 1000 + 40 * 60), [late.clone()]);
+    assert_eq!(begun(&catalog, 1000 + 40 * 60), std::slice::from_ref(&late));
     assert_eq!(catalog.system().known.state().late_deletions.lines(), [""; 0], "nothing is known to be late");
     assert_eq!(paper.lock().expect("not poisoned").kept.keys().cloned().collect::<Vec<_>>(), [late.key()]);
 }
