@@ -275,15 +275,17 @@ impl Daemon {
     }
 
     /// Returns the messages that register the helper and list its blocks; long lists need several messages.
-    /// Also returns the folders that do not answer. Their blocks are not listed.
+    /// Also returns the folders that did not answer before the listing.
     async fn hello(&self) -> Result<(Vec<FromNode>, Vec<String>), DaemonError> {
         let (blocks, write_checks) = (self.options.blocks.clone(), self.write_checks.clone());
         let listing = apart(move || {
+            let before = blocks.silent_folders(); // A folder that changes during the listing differs from these.
             let BlockList { held, silent } = blocks.list_answering()?;
-            Ok::<_, BlockError>((control::parts(held), silent, write_checks.free_bytes(&*blocks)?))
+            let free_bytes = write_checks.free_bytes(&*blocks)?;
+            Ok::<_, BlockError>((control::parts(held), (before, silent), free_bytes))
         });
         tokio::pin!(listing);
-        let (held, silent, free_bytes) = loop {
+        let (held, (before, silent), free_bytes) = loop {
             match timeout(write_checks::WARN_EVERY, &mut listing).await {
                 Ok(listed) => break listed?,
                 Err(_elapsed) => tracing::warn!(
@@ -310,7 +312,7 @@ impl Daemon {
             _ => FromNode::Held { blocks, more: at < last },
         };
         let messages = held.into_iter().enumerate().map(message).collect();
-        Ok((messages, silent))
+        Ok((messages, before))
     }
 }
 

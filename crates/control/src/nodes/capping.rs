@@ -12,8 +12,10 @@ use views::CapsView;
 #[derive(Default)]
 pub(crate) struct Capping {
     pub(super) view: CapsView,
-    /// The caps after all changes that are not durable yet; `None` if there are none.
-    pub(super) queued: Option<CapsView>,
+    /// The caps after the last requested change. They are the base of the next one while `unwritten` is not 0.
+    pub(super) requested: CapsView,
+    /// The number of changes that are not durable yet.
+    pub(super) unwritten: usize,
     pub(super) dealer: Dealer,
     pub(super) told: BTreeMap<NodeId, repair::Caps>,
     pub(super) sharing: Sharing,

@@ -62,16 +62,17 @@ impl Capping {
             Ok(view) => {
                 let record = serde_json::to_value(&view).expect("caps have string keys");
                 let write = Write::Records(RecordWrite::Put(KEY.to_owned(), record));
-                self.queued = Some(view.clone());
+                self.requested = view.clone();
+                self.unwritten += 1;
                 out.store(write, NodeThen::Capped { view: Box::new(view), reply });
             }
             Err(error) => answer(reply, Err(error), out),
         }
     }
 
-    /// Handles the end of the write of a change. If it failed, changes that were requested later still include it.
-    pub(crate) fn written(&mut self, view: &CapsView) {
-        self.queued.take_if(|queued| queued == view);
+    /// Handles the end of the write of a change. If it failed, changes that were requested meanwhile still include it.
+    pub(crate) fn note_written(&mut self) {
+        self.unwritten = self.unwritten.saturating_sub(1);
     }
 
     /// Puts caps into effect once they are durable.
@@ -168,7 +169,7 @@ impl Capping {
         let named = request.nodes.iter().chain(&request.disks).filter(|&(_, &rate)| rate > 0);
         named.map(|(name, _)| nodes.node_named(base, name)).collect::<Result<Vec<_>, _>>()?;
         nodes.check_racks(base, request)?;
-        let last = self.queued.as_ref().unwrap_or(&self.view);
+        let last = if self.unwritten > 0 { &self.requested } else { &self.view };
         let mut view = if request.none { CapsView::default() } else { last.clone() };
         if request.cluster.is_some() {
             view.cluster = request.cluster.filter(|&rate| rate > 0);

@@ -11,7 +11,9 @@ use crate::control::{Control, facts};
 use crate::error::{DescriptionError, RepairError, RequestError};
 use crate::out::answer;
 use crate::repairs::CHANGES_EVERY;
+use crate::repairs::order_records::dropped;
 use crate::repairs::orders::Order;
+use crate::storing::then::Then;
 
 /// After so long without a tick, the coordinator's process was stopped or overloaded, so it received no
 /// requests.
@@ -88,6 +90,8 @@ pub(super) fn cancel_repair(control: &mut Control, id: u64) -> Result<RepairView
         control.nodes.registry.unmark_leaving(node, &mut control.out);
     }
     control.repairs.queue.forget_unexpanded(id);
+    // Jobs that commit blocks may take a while to end. A coordinator that starts meanwhile must not queue the repair again.
+    control.out.store(dropped(id), Then::Nothing);
     control.repairs.scheduler.cancel(RepairId(id));
     control.poll_repairs();
     control.drain_jobs();

@@ -189,7 +189,7 @@ impl NodeThen {
             }
             Self::Capped { view, reply } => {
                 let Control { nodes, capping, base, out, .. } = control;
-                capping.written(&view);
+                capping.note_written();
                 let changed = result.map(|_| capping.changed(base, nodes, *view, out));
                 answer(reply, changed, out);
             }

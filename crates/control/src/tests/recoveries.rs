@@ -442,8 +442,10 @@ fn concurrent_changes_of_caps_are_all_kept() {
         nodes: BTreeMap::from([(name.to_owned(), rate)]),
         ..CapsRequest::default()
     };
-    let asked = [cap("h1", 3_000_000), cap("h2", 5_000_000)]
-        .map(|request| cluster.await_later(|reply| NetworkCommand::ChangeCaps(request, reply)));
+    // After the third change, the caps are as after the first one.
+    let changes = [cap("h1", 3_000_000), cap("h2", 4_000_000), cap("h2", 0), cap("h2", 5_000_000)];
+    let asked =
+        changes.map(|request| cluster.await_later(|reply| NetworkCommand::ChangeCaps(request, reply)));
     cluster.stuck = false;
     cluster.pump();
     asked.into_iter().for_each(|asked| drop(cluster.answered::<CapsView>(asked).unwrap().unwrap()));

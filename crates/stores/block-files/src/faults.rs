@@ -46,6 +46,11 @@ pub fn is_of_medium(error: &io::Error) -> bool {
     error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(|code| medium.contains(&code))
 }
 
+/// Whether an error is that of a failing medium, or of the connection to it.
+pub fn is_medium_error(error: &BlockError) -> bool {
+    matches!(error, BlockError::Io { source, .. } if is_of_medium(source))
+}
+
 /// Whether an I/O error means that the disk, or the user's share of it, is full.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

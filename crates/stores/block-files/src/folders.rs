@@ -233,14 +233,15 @@ pub fn sync_folder(folder: &Path) -> Result<(), BlockError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(fault(folder))
 }
 
-/// Checks that a folder's disk can be written, by writing to the lock file [`OWN_LOCK`] in it.
+/// Checks that the disk of an opened folder can be written, by writing to the lock file [`OWN_LOCK`] in it. Creates no file:
+/// in the place of an unmounted disk, the file would look like that of a disk that a helper has used.
 ///
 /// # Errors
 /// [`BlockError::Io`]; a full disk is no error.
 pub fn check_writable(folder: &Path) -> Result<(), BlockError> {
     let path = folder.join(OWN_LOCK);
     let write = || {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        let file = OpenOptions::new().write(true).open(&path)?;
         note_holder(&file)?;
         file.sync_data()
     };

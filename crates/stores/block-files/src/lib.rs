@@ -22,8 +22,8 @@ pub use chunks::read_by_chunks;
 pub use draft::Draft;
 pub use extents::Extents;
 pub use faults::{
-    block_fault, corrupt, fault, is_full, is_of_disk, is_of_medium, is_shortage, missing, open_file,
-    proves_absence, range_end,
+    block_fault, corrupt, fault, is_full, is_medium_error, is_of_disk, is_of_medium, is_shortage, missing,
+    open_file, proves_absence, range_end,
 };
 pub use folders::{
     FolderLock, FolderPlace, OWN_LOCK, OWN_PREFIX, OwnNames, check_writable, exists, file_bytes, free_bytes,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use store_api::BlockError;
 
-use crate::{FolderLock, FolderPlace, OWN_LOCK, check_writable, fault, is_of_medium};
+use crate::{FolderLock, FolderPlace, OWN_LOCK, check_writable, fault, is_medium_error, is_of_medium};
 
 /// A disk with a use that takes longer hangs. A busy disk may take several seconds.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
@@ -155,27 +155,52 @@ impl DiskWatch {
     /// [lost](Self::is_lost). Blocks.
     pub fn explained(&self, error: BlockError) -> BlockError {
         let is_medium = is_medium_error(&error);
-        match self.look(|| if is_medium { check_writable(&self.folder) } else { Ok(()) }) {
-            Err(whole @ BlockError::Unmounted { .. }) => return whole,
-            Err(whole) if is_medium => {
+        let whole = self.look(|| if is_medium { check_writable(&self.folder) } else { Ok(()) });
+        self.judged(error, whole)
+    }
+
+    /// Like [`explained`](Self::explained), with the result of a write to the disk.
+    fn judged(&self, error: BlockError, written: Result<(), BlockError>) -> BlockError {
+        match written {
+            Err(unmounted @ BlockError::Unmounted { .. }) => return unmounted,
+            Err(whole) if is_medium_error(&error) && is_medium_error(&whole) => {
                 self.note_failure(Instant::now());
                 if !self.is_lost() {
                     return self.fails(&format!("{error}, and the whole disk seems to fail ({whole})"));
                 }
             }
-            Ok(()) if is_medium => *self.failures() = None,
+            Ok(()) if is_medium_error(&error) => self.note_works(),
             Ok(()) | Err(_) => {}
         }
         error
     }
 
-    /// Records the error with which opening or listing the folder has failed; `None` if it succeeded.
-    pub fn note(&self, error: Option<&BlockError>) {
-        match error {
-            None => *self.failures() = None,
-            Some(error) if is_medium_error(error) => self.note_failure(Instant::now()),
-            Some(_) => {}
+    /// Records the error with which opening or listing the folder has failed.
+    pub fn note_error(&self, error: &BlockError) {
+        if is_medium_error(error) {
+            self.note_failure(Instant::now());
         }
+    }
+
+    /// Checks whether a disk that has failed works again: `listed` is a new list of its files. Blocks.
+    pub fn note_again<T>(&self, listed: &Result<T, BlockError>) {
+        self.note_list(listed.is_ok());
+        match listed {
+            Err(error) => self.note_error(error),
+            Ok(_) => match self.look(|| check_writable(&self.folder)) {
+                Ok(()) => self.note_works(),
+                Err(_) => self.note_failure(Instant::now()),
+            },
+        }
+    }
+
+    fn note_works(&self) {
+        *self.failures() = None;
+    }
+
+    /// Whether the whole disk has failed, and was not found to work since.
+    pub fn is_failing(&self) -> bool {
+        self.failures().is_some()
     }
 
     /// Records that the whole disk fails at this time.
@@ -219,12 +244,18 @@ impl DiskWatch {
     /// Whether another folder is at the path now that a helper has used before: it has a lock file. The empty
     /// folder that remains when a disk is unmounted usually has none. Blocks.
     ///
-    /// If no folder that was used before is at the path, the folder counts as [unlisted](Self::is_unlisted).
+    /// If no folder that was used before is at the path, or the folder cannot be examined because its disk fails, it counts
+    /// as [unlisted](Self::is_unlisted).
     pub fn is_displaced(&self) -> bool {
         match self.look(|| Ok(())) {
             Err(BlockError::Unmounted { .. }) => {
                 self.note_list(false);
                 self.folder.join(OWN_LOCK).exists()
+            }
+            Err(error) if is_medium_error(&error) => {
+                self.note_list(false);
+                self.note_failure(Instant::now());
+                false
             }
             Ok(()) | Err(_) => false,
         }
@@ -245,11 +276,6 @@ impl DiskWatch {
     fn uses(&self) -> MutexGuard<'_, Uses> {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether a read failed because of the medium.
-fn is_medium_error(error: &BlockError) -> bool {
-    matches!(error, BlockError::Io { source, .. } if is_of_medium(source))
 }
 
 impl Drop for Using<'_> {
@@ -389,17 +415,21 @@ mod tests {
     fn an_error_of_the_medium_proves_nothing_if_the_whole_disk_fails() {
         let root = tempfile::tempdir().unwrap();
         let (watch, _lock) = opened(root.path());
-        let failed = |code: Errno| {
-            let source = io::Error::from_raw_os_error(code.raw_os_error());
-            watch.explained(BlockError::Io { path: "17.ec03".to_owned(), source })
+        let failed = |code: Errno| BlockError::Io {
+            path: "17.ec03".to_owned(),
+            source: io::Error::from_raw_os_error(code.raw_os_error()),
         };
-        assert!(matches!(failed(Errno::IO), BlockError::Io { .. }), "a bad sector");
-        // A folder in the place of the lock file makes every write fail.
-        fs::remove_file(watch.folder().join(OWN_LOCK)).unwrap();
-        fs::create_dir(watch.folder().join(OWN_LOCK)).unwrap();
-        let error = failed(Errno::IO);
-        assert!(error.to_string().contains("17.ec03") && is_unmounted::<()>(Err(error)));
-        assert!(matches!(failed(Errno::LOOP), BlockError::Io { .. }), "an error of the file");
+        assert!(matches!(watch.explained(failed(Errno::IO)), BlockError::Io { .. }), "a bad sector");
+        let error = watch.judged(failed(Errno::IO), Err(failed(Errno::IO)));
+        assert!(
+            error.to_string().contains("17.ec03") && is_unmounted::<()>(Err(error)) && watch.is_failing()
+        );
+        watch.note_again(&Ok(()));
+        assert!(!watch.is_failing(), "it works again");
+        let error = watch.judged(failed(Errno::IO), Err(failed(Errno::ROFS)));
+        assert!(matches!(error, BlockError::Io { .. }), "other files of a read-only disk can be read");
+        let error = watch.judged(failed(Errno::LOOP), Err(failed(Errno::IO)));
+        assert!(matches!(error, BlockError::Io { .. }), "an error of the file");
     }
 
     #[test]
@@ -412,7 +442,7 @@ mod tests {
         }
         watch.note_failure(begun + 10 * minute);
         assert!(watch.is_lost());
-        watch.note(None);
+        watch.note_works();
         assert!(!watch.is_lost());
         for minutes in [20, 30] {
             watch.note_failure(begun + minutes * minute);

@@ -9,8 +9,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use block_files::{
-    DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes, is_of_disk,
-    is_shortage, look_at_all, names, names_if_any, parent, remove_all, remove_file, sync_folder,
+    DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes,
+    is_medium_error, is_of_disk, is_shortage, look_at_all, names, names_if_any, parent, remove_all,
+    remove_file, sync_folder,
 };
 use store_api::BlockError;
 
@@ -63,7 +64,7 @@ impl Folders {
                 }
                 Err(error) if is_of_disk(&error) => {
                     tracing::error!(%error, "leaving out a folder, and its shards, until its disk works");
-                    watch.note(Some(&error));
+                    watch.note_error(&error);
                     left_out.insert(watch.folder().to_owned());
                     failed = failed.or(Some(error));
                     (watch.folder().to_owned(), Arc::clone(watch))
@@ -100,10 +101,10 @@ impl Folders {
             watch.check()?;
             return Err(watch.fails("it could not be opened"));
         }
-        watch.look(work).map_err(|error| match error {
+        watch.look(work).map_err(|error| match watch.explained(error) {
             error @ (BlockError::Hangs { .. } | BlockError::Unmounted { .. }) => error,
-            error if is_of_disk(&error) => watch.fails(&error.to_string()),
-            error => error,
+            error if is_of_disk(&error) && !is_medium_error(&error) => watch.fails(&error.to_string()),
+            error => error, // The disk works, apart from this file.
         })
     }
 
@@ -117,13 +118,20 @@ impl Folders {
         Arc::clone(&self.watches[folder])
     }
 
-    /// Returns the folders of shards that were left out or could not be listed, or whose disks hang now. It is not known
-    /// which shards they have, unless their disks are [lost](Self::is_lost).
+    /// Returns the folders of shards that were left out or could not be listed, or whose disks fail or hang now, with a
+    /// remark if a disk is [lost](Self::is_lost). It is not known which shards the others have.
     pub(super) fn silent(&self) -> Vec<String> {
-        let is_silent =
-            |folder: &&PathBuf| self.left_out.contains(*folder) || self.watches[*folder].is_silent();
-        let silent = self.data.iter().filter(is_silent).filter(|folder| !self.is_lost(folder));
-        silent.map(|folder| folder.display().to_string()).collect()
+        let is_silent = |folder: &&PathBuf| {
+            let watch = &self.watches[*folder];
+            self.left_out.contains(*folder) || watch.is_silent() || watch.is_failing()
+        };
+        let name = |folder: &PathBuf| match self.is_lost(folder) {
+            true => {
+                format!("{} (it has failed for ten minutes, and its shards count as lost)", folder.display())
+            }
+            false => folder.display().to_string(),
+        };
+        self.data.iter().filter(is_silent).map(name).collect()
     }
 
     /// Whether a folder's disk has failed for so long that its shards count as lost.
@@ -139,17 +147,18 @@ impl Folders {
     pub(super) fn has_returned(&self) -> bool {
         // All are examined, also to note those that are not mounted.
         let displaced: Vec<bool> = self.used().map(|folder| self.watches[folder].is_displaced()).collect();
-        let unlisted: Vec<_> = self.used().filter(|folder| self.watches[*folder].is_unlisted()).collect();
-        for (folder, listed) in unlisted.iter().zip(self.listings(&unlisted)) {
-            self.watches[*folder].note_list(listed.is_ok());
-            self.watches[*folder].note(listed.as_ref().err());
+        let fails =
+            |folder: &&PathBuf| self.watches[*folder].is_unlisted() || self.watches[*folder].is_failing();
+        let failing: Vec<_> = self.used().filter(fails).collect();
+        for (folder, listed) in failing.iter().zip(self.listings(&failing)) {
+            self.watches[*folder].note_again(&listed);
         }
         if self.used().any(|folder| self.watches[folder].check().is_err()) {
             return false;
         }
         let opened = look_at_all(self.left_out.iter().map(|folder| opening(&self.watches[folder])).collect());
         for (folder, opened) in self.left_out.iter().zip(&opened) {
-            self.watches[folder].note(opened.as_ref().err());
+            opened.as_ref().err().into_iter().for_each(|error| self.watches[folder].note_error(error));
         }
         displaced.contains(&true) || opened.iter().any(Result::is_ok)
     }
@@ -462,7 +471,7 @@ impl Folders {
             let fails =
                 |error: &BlockError| !is_shortage(error) && !matches!(error, BlockError::Hangs { .. });
             self.watches[folder].note_list(!of_folder.as_ref().is_err_and(fails));
-            self.watches[folder].note(of_folder.as_ref().err());
+            of_folder.as_ref().err().into_iter().for_each(|error| self.watches[folder].note_error(error));
             match of_folder {
                 Ok(found) => found.into_iter().for_each(|(shard, bytes)| {
                     shards.entry(shard).or_insert(bytes);
@@ -523,14 +532,20 @@ fn open_folder(folder: &Path) -> Result<(PathBuf, FolderLock), BlockError> {
     Ok((folder, lock))
 }
 
-/// Returns the shards in a folder, with the lengths of their files.
+/// Returns the shards in a folder, with the lengths of their files. A file that cannot be examined is left out if the
+/// disk works otherwise.
 fn shards_in(folder: &Path, watch: &DiskWatch) -> Result<Vec<(ShardName, u64)>, BlockError> {
     let mut shards = Vec::new();
     for name in watch.run(|| names(folder))? {
-        if let Ok(shard) = ShardName::from_str(&name)
-            && let Some(bytes) = watch.run(|| file_bytes(&folder.join(&name)))?
-        {
-            shards.push((shard, bytes));
+        let Ok(shard) = ShardName::from_str(&name) else { continue };
+        match watch.run(|| file_bytes(&folder.join(&name))) {
+            Ok(bytes) => shards.extend(bytes.map(|bytes| (shard, bytes))),
+            Err(error) => match watch.explained(error) {
+                error if is_medium_error(&error) && !watch.is_failing() => {
+                    tracing::error!(%error, "cannot examine a shard, which counts as missing");
+                }
+                error => return Err(error),
+            },
         }
     }
     // Without this look, the shards of a disk that was just unmounted would count as missing.
@@ -686,7 +701,8 @@ mod tests {
         folders.watches[&second].note_failure(now + Duration::from_secs(600));
         let (listed, silent) = folders.list().unwrap();
         assert_eq!(listed.into_keys().collect::<Vec<_>>(), [shard("17.ec03")]);
-        assert_eq!((silent, folders.silent()), (Vec::new(), Vec::<String>::new()));
+        assert_eq!(silent, Vec::<String>::new());
+        assert!(folders.silent()[0].contains("count as lost"), "{:?}", folders.silent());
     }
 
     /// Opens the folders `a` and `b` in `root`, with one shard each.

@@ -171,7 +171,9 @@ impl State {
         // Even if a record cannot be stored, all other changes are reported: the next listing does not repeat
         // them.
         let numbered = self.number_servers(attachment, &mut volumes, &mut told);
-        self.view.follow_unseen_moves();
+        if numbered.is_ok() {
+            self.view.follow_unseen_moves();
+        }
         self.forget_marks();
         self.keep_inferred_marks();
         self.keep_homes(volumes.iter().copied());
