@@ -112,8 +112,9 @@ fn remedy(stop: &Stop) -> &'static str {
             "remove the cause that the message names, then run the command again: it continues there"
         }
         Stop::Kept => {
-            "the file has its former replication. Delete the snapshots with the file, then run the command again; `hdfs \
-             lsSnapshottableDir` lists the folders with snapshots. Or undo its encoding"
+            "the file has its former replication. After a failover, run the command again in some hours. Otherwise delete the \
+             snapshots with the file, then run the command again; `hdfs lsSnapshottableDir` lists the folders with \
+             snapshots. Or undo its encoding"
         }
         Stop::WrongParity => {
             "a DataNode or this machine corrupts data: look for errors of memory and disks before you try again"

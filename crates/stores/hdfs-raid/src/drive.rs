@@ -151,10 +151,11 @@ pub enum Stop {
     /// The facts have stayed the same for a long time.
     #[error("nothing has changed for a long time; the next step is to {0}")]
     Stalled(Waiting),
-    /// HDFS removes no replicas of the file, although all DataNodes with surplus ones answer. The file is not encoded.
+    /// HDFS removes no replicas of the file, although all DataNodes with surplus ones answer. It keeps them for a snapshot, or
+    /// until the DataNodes' next full block reports after a failover. The file is not encoded.
     #[error(
-        "HDFS keeps more replicas of the file than it asks for, as it does if the file was moved out of a folder with snapshots, \
-         so encoding saves nothing"
+        "HDFS keeps more replicas of the file than it asks for. It does so after a failover of the NameNode, until its \
+         DataNodes have reported all blocks (up to 6 hours), and always if the file was moved out of a folder with snapshots"
     )]
     Kept,
     /// Parity was found wrong several times.

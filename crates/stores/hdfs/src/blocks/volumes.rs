@@ -144,16 +144,24 @@ impl Volume {
         self.watch.look(|| Ok(found))
     }
 
-    /// Removes a replica, including a checksum file without bytes. Returns whether the replica existed.
-    fn remove(&self, name: &ReplicaName) -> Result<bool, BlockError> {
+    /// Removes a replica, including a checksum file without bytes. Returns whether the replica existed; `None` if none of
+    /// its files did.
+    fn remove(&self, name: &ReplicaName) -> Result<Option<bool>, BlockError> {
         let files = self.files(name);
         // The bytes are removed first, because checksums without bytes are ignored, and removed at the
         // DataNode's next scan.
         let bytes = self.has(name)? && remove_file(&files.bytes)?;
-        let _ = exists(&files.meta)? && remove_file(&files.meta)?;
-        // An earlier attempt may have removed the files and failed to make this durable.
-        let folder = parent(&files.bytes);
-        if exists(folder)? { sync_folder(folder).map(|()| bytes) } else { Ok(bytes) }
+        let sums = exists(&files.meta)? && remove_file(&files.meta)?;
+        if !bytes && !sums {
+            return Ok(None);
+        }
+        self.sync(name).map(|()| Some(bytes))
+    }
+
+    /// Makes removals from the folder of a replica durable.
+    fn sync(&self, name: &ReplicaName) -> Result<(), BlockError> {
+        let folder = self.folder(name);
+        if exists(&folder)? { sync_folder(&folder) } else { Ok(()) }
     }
 
     /// Deletes the list of replicas, so that a stopped DataNode scans its folders at the next start.
@@ -302,10 +310,14 @@ impl Volumes {
     /// Removes a replica from all disks, including checksum files without bytes. Returns whether the replica
     /// existed.
     pub(super) fn remove(&self, name: &ReplicaName) -> Result<bool, BlockError> {
-        let removals: Vec<Result<bool, BlockError>> =
+        let removals: Vec<Result<Option<bool>, BlockError>> =
             self.volumes.iter().map(|volume| volume.watch.look(|| volume.remove(name))).collect();
-        let was_there =
-            removals.into_iter().try_fold(false, |was_there, removed| Ok(was_there | removed?))?;
+        let removals = removals.into_iter().collect::<Result<Vec<_>, _>>()?;
+        if removals.iter().all(Option::is_none) {
+            // An earlier attempt may have removed the files and failed to make this durable.
+            self.volumes.iter().try_for_each(|volume| volume.watch.look(|| volume.sync(name)))?;
+        }
+        let was_there = removals.contains(&Some(true));
         match self.left_out_folders().into_iter().next() {
             // The replica may be on a disk that did not answer when the folders were opened.
             Some(path) if !was_there => Err(BlockError::Hangs { path }),

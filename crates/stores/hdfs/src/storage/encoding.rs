@@ -40,6 +40,8 @@ const ABANDONED_MS: u64 = 10 * 60_000;
 const AHEAD_MS: u64 = 5 * 60_000;
 /// The wait before another look at a file that should not be encoded now.
 const UNFIT_MS: u64 = 6 * 3_600_000;
+/// The wait before another attempt with a file whose replicas HDFS keeps. It does so for some hours after a failover.
+const KEPT_MS: u64 = 3_600_000;
 /// The name under which problems and remarks are reported.
 const FINDER: &str = "encoding by policies";
 
@@ -416,7 +418,7 @@ fn ending(outcome: Option<Outcome>, has_yielded: bool, now_ms: u64) -> Ending {
         // While HDFS does not answer at all, files are held. Here, only the calls for this file have failed.
         Err(stop) => match &stop {
             Stop::Stalled(waiting) => Ending::Failed(format!("{stop}; {}", waiting.advice())),
-            Stop::Kept => later(UNFIT_MS, &stop.to_string()),
+            Stop::Kept => later(KEPT_MS, &stop.to_string()),
             _ => Ending::Failed(stop.to_string()),
         },
     }

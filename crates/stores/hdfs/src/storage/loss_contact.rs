@@ -23,6 +23,8 @@ pub(super) struct LossContact {
     lists: Lists,
     /// The end of the last look at the lists that has succeeded, since the opening of the storage.
     looked: Duration,
+    /// The end of the last complete listing, by the same clock.
+    listed: Duration,
     /// Whether the lists could not be read for some time since the beginning of the last listing of all groups.
     was_interrupted: bool,
 }
@@ -33,9 +35,11 @@ impl LossContact {
         self.lists == Lists::Read
     }
 
-    /// Records that a look at the lists has succeeded: either they were read, or they need not be read yet.
-    pub fn note_look(&mut self, now: Duration) {
-        (self.lists, self.looked) = (Lists::Read, now);
+    /// Records that a look at the lists has succeeded: either they were read, or they need not be read yet. Returns
+    /// whether they counted as unread before.
+    pub fn note_look(&mut self, now: Duration) -> bool {
+        self.looked = now;
+        std::mem::replace(&mut self.lists, Lists::Read) == Lists::Unread
     }
 
     /// Records that the lists do not tell of losses.
@@ -61,6 +65,16 @@ impl LossContact {
         }
     }
 
+    /// Records that a listing of all groups is complete. It may have shown stripes that the lists had named before.
+    pub fn end_listing(&mut self, now: Duration) {
+        self.listed = now;
+    }
+
+    /// Returns the end of the last complete listing; zero before the first one.
+    pub fn listed(&self) -> Duration {
+        self.listed
+    }
+
     /// Whether a listing is necessary, because losses since the last call may have been missed.
     pub fn take_interrupted(&mut self) -> bool {
         std::mem::take(&mut self.was_interrupted)
@@ -78,7 +92,7 @@ mod tests {
         let mut contact = LossContact::default();
         assert_eq!(contact.silence(AT), None);
         assert_eq!(contact.silence(BLIND_AFTER), Some(BLIND_AFTER), "not even the first look has ended");
-        contact.note_look(AT);
+        assert!(!contact.note_look(AT));
         assert!(contact.are_known() && contact.is_recent(AT));
         assert_eq!(contact.silence(AT + BLIND_AFTER - Duration::from_secs(1)), None);
         assert_eq!(contact.silence(AT + BLIND_AFTER), Some(BLIND_AFTER));
@@ -86,7 +100,7 @@ mod tests {
         contact.note_unread();
         assert_eq!(contact.silence(AT + BLIND_AFTER * 2), None);
         assert!(!contact.are_known());
-        contact.note_look(AT + BLIND_AFTER * 2);
+        assert!(contact.note_look(AT + BLIND_AFTER * 2), "what it told was forgotten");
         assert!(contact.are_known());
     }
 

@@ -81,7 +81,12 @@ pub(super) struct Losses {
 impl Losses {
     /// Reads the lists if they have changed, and queries the groups that were added or removed.
     pub async fn step(&mut self, shared: &Arc<HdfsSystem>, namenode: &NameNode) {
-        let Err(error) = self.read(shared, namenode).await else { return shared.note_lists_looked_at() };
+        let Err(error) = self.read(shared, namenode).await else {
+            if shared.note_lists_looked_at() {
+                self.read = None; // What they told may be forgotten, so they are read again at once.
+            }
+            return;
+        };
         let is_recent = shared.state().contact.losses.is_recent(shared.now());
         if is_recent && !matches!(error, LossError::TooMany { .. }) {
             tracing::debug!(%error, "cannot read which blocks lack redundancy yet; trying again");
@@ -153,7 +158,10 @@ impl Losses {
 
     fn is_due(&self, shared: &HdfsSystem, now: Duration, counts: LossCounts) -> bool {
         let every = if self.listed.is_empty() { READ_EVERY } else { AGAIN_EVERY };
-        let is_changed = counts != self.counts || shared.state().view.nodes().await_listing(now);
+        let state = shared.state();
+        // Before a listing ended, entries of raided blocks may have concerned no known stripe.
+        let is_older = self.read.is_some_and(|read| read < state.contact.losses.listed());
+        let is_changed = is_older || counts != self.counts || state.view.nodes().await_listing(now);
         self.read.is_none_or(|read| match is_changed {
             true => now >= read + self.took * PEACE_TIMES_ON_CHANGE,
             false => now >= read + every.max(self.took * PEACE_TIMES),
@@ -171,20 +179,25 @@ impl Losses {
 }
 
 impl HdfsSystem {
-    /// Records that a look at the lists has succeeded.
-    fn note_lists_looked_at(&self) {
+    /// Records that a look at the lists has succeeded. Returns whether they counted as unread before.
+    fn note_lists_looked_at(&self) -> bool {
         let now = self.now();
         let mut state = self.state();
-        state.contact.losses.note_look(now);
+        let were_unread = state.contact.losses.note_look(now);
         state.note_remarks("losses", Vec::new());
+        were_unread
     }
 
     /// Records that the lists do not tell of losses, and why.
     fn note_lists_unread(&self, why: &str) {
+        let now = self.now();
         let mut state = self.state();
         state.contact.losses.note_unread();
         state.raiding.recounts.take_lists([]);
         state.corrupt.forget_lists();
+        let groups = state.view.forget_losses();
+        let changes = state.view.tell(now, groups);
+        state.tell(changes);
         state.note_remarks("losses", vec![format!("{UNKNOWN}: {why}")]);
     }
 
@@ -193,7 +206,7 @@ impl HdfsSystem {
         let silence = self.state().contact.losses.silence(self.now());
         if let Some(silence) = silence {
             let seconds = silence.as_secs();
-            self.note_lists_unread(&format!("the NameNode has not answered this query for {seconds} s"));
+            self.note_lists_unread(&format!("the last attempt has not finished for {seconds} s"));
         }
     }
 }

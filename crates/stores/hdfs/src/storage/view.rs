@@ -10,7 +10,8 @@
 //! reported on it, in the state in which the copy was last found.
 //!
 //! NameNodes do not list replicas on DataNodes in maintenance. A block that was never listed is therefore reported on such
-//! a DataNode, unless the NameNode's lists of losses name the group: they count these replicas as present.
+//! a DataNode if the NameNode's lists of losses, which count these replicas as present, do not name the group. While the
+//! lists cannot be read, such a block counts as lost.
 //!
 //! A block that was never listed may just be unreported: a client closes its file once k blocks of each group
 //! are reported. A group with such a block is *unsettled*. It is reported to the coordinator only once the
@@ -39,7 +40,7 @@ const DELETING: Duration = Duration::from_secs(600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Ends {
     Never,
-    /// When a DataNode enters or leaves service.
+    /// When a DataNode enters or leaves service, or the NameNode's lists of losses can be read again.
     WithService,
     /// When time passes.
     InTime,
@@ -52,7 +53,7 @@ pub(super) struct View {
     nodes: DataNodes,
     /// Copies that were found missing or corrupt, by the block's index in the stripe.
     bad: BadCopies,
-    /// Groups whose state may change when DataNodes enter or leave service.
+    /// Groups whose state may change when DataNodes enter or leave service, or the lists of losses can be read again.
     unsure: BTreeSet<i64>,
     /// Groups whose state may change when time passes.
     waiting: BTreeSet<i64>,
@@ -63,8 +64,8 @@ pub(super) struct View {
     late: BTreeSet<i64>,
     /// Groups with several blocks on one DataNode, and one such DataNode.
     doubled: BTreeMap<i64, NodeId>,
-    /// The groups on the NameNode's lists of losses when these were last read.
-    lacking: BTreeSet<i64>,
+    /// The groups on the NameNode's lists of losses when these were last read; `None` while they cannot be read.
+    lacking: Option<BTreeSet<i64>>,
 }
 
 impl View {
@@ -135,12 +136,23 @@ impl View {
     /// Records that all groups that lack blocks are known, by a query that was sent at `asked`: those on the NameNode's
     /// lists. Returns the groups whose state may have changed.
     pub fn note_losses(&mut self, now: Duration, asked: Duration, lacking: BTreeSet<i64>) -> BTreeSet<i64> {
-        let before = std::mem::replace(&mut self.lacking, lacking);
-        let mut changed: BTreeSet<i64> = before.symmetric_difference(&self.lacking).copied().collect();
+        let mut changed: BTreeSet<i64> = match &self.lacking {
+            Some(before) => before.symmetric_difference(&lacking).copied().collect(),
+            None => self.take_unsure(),
+        };
+        self.lacking = Some(lacking);
         if self.nodes.note_listing(now, asked) {
             changed.append(&mut self.take_unsure());
         }
         changed
+    }
+
+    /// Records that the NameNode's lists of losses cannot be read. Returns the groups whose state may have changed.
+    pub fn forget_losses(&mut self) -> BTreeSet<i64> {
+        match self.lacking.take() {
+            Some(_) => self.take_unsure(),
+            None => BTreeSet::new(),
+        }
     }
 
     /// Returns the groups whose state may have changed because DataNodes entered or left service.
@@ -237,7 +249,11 @@ impl View {
         }
         let id = held.listed.group.stripe_id();
         let mut last_end = self.end_of_marks(held, &id);
-        let unlisted = self.unlisted_homes(held, &id, &shape.blocks);
+        let mut unlisted = self.unlisted_homes(held, &id, &shape.blocks);
+        if self.lacking.is_none() && !unlisted.is_empty() {
+            unlisted.clear();
+            last_end = last_end.max(Ends::WithService);
+        }
         let blocks = shape.blocks.iter().zip((0..).map(BlockIndex)).map(|(block, at)| {
             let (holder, ends) = match unlisted.get(&at) {
                 Some(&node) => (Some((node, BlockState::Healthy)), self.end_of_hiding(node)),
@@ -317,7 +333,8 @@ impl View {
         stripe: &StripeId,
         blocks: &[GroupBlock],
     ) -> BTreeMap<BlockIndex, NodeId> {
-        if held.listed.has_all(blocks) || self.lacking.contains(&held.listed.group.number()) {
+        let is_lacking = |lacking: &BTreeSet<i64>| lacking.contains(&held.listed.group.number());
+        if held.listed.has_all(blocks) || self.lacking.as_ref().is_some_and(is_lacking) {
             return BTreeMap::new();
         }
         let mut free: Vec<NodeId> =

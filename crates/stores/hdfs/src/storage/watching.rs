@@ -197,6 +197,10 @@ pub(super) async fn list(shared: &HdfsSystem, namenode: &NameNode) -> Option<Ful
         None => listing.and_then(|listing| take(shared, listing, Some(asked))),
     };
     let listed = listed.filter(|_| told.is_ok());
+    if listed.is_some() {
+        let now = shared.now();
+        shared.state().contact.losses.end_listing(now);
+    }
     note(shared, LIST_FILES, told);
     listed
 }
@@ -212,6 +216,7 @@ async fn list_raided(shared: &HdfsSystem, namenode: &NameNode) -> Result<(), Ask
         take(shared, namenode.nodes().await?, None)?; // Whether blocks may be unreported depends on the DataNodes.
     }
     let asked = shared.now();
+    shared.state().raiding.changed.clear(); // All are queried now.
     let listing = namenode.raided(&paths, &|progress| shared.note_progress(progress)).await?;
     shared.take_raided(asked, listing, None).map_err(failed)
 }

@@ -40,7 +40,10 @@ fn interrupted_work_continues_and_work_of_others_is_left_alone() {
         matches!(&stalled, Ending::Failed(why) if why.contains("dfs.namenode.replication.max-streams")),
         "{stalled:?}"
     );
-    assert!(matches!(stop(Stop::Kept), Ending::Later { .. }), "it has its replicas");
+    // It has its replicas.
+    let kept = Ending::Later { until_ms: NOW_MS + KEPT_MS, why: Stop::Kept.to_string() };
+    assert_eq!(stop(Stop::Kept), kept);
+    assert!(Stop::Kept.to_string().contains("failover"));
 }
 
 #[test]

@@ -424,6 +424,17 @@ fn a_block_on_a_datanode_in_maintenance_is_lost_only_if_the_lists_name_its_group
 }
 
 #[test]
+fn a_block_on_a_datanode_in_maintenance_is_lost_while_the_lists_are_too_long() {
+    let unlisted = ("homes-7", "0:0,1:1,2:2,3:3");
+    let script = Script::open_with(&[unlisted, ("homes-8", WHOLE), ("maintained-4", ""), ("many", "")]);
+    script.await_damaged(&[7]);
+    script.unset("many");
+    script.await_damaged(&[]);
+    script.set("many", "");
+    script.await_damaged(&[7]);
+}
+
+#[test]
 fn without_the_edit_log_all_files_are_listed_again_and_again() {
     let script = Script::open(&["router"]);
     script.await_lists(3);

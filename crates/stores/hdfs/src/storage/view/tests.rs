@@ -244,6 +244,7 @@ fn a_bad_copy_on_a_datanode_that_is_down_or_in_maintenance_is_still_bad() {
 fn started_during_maintenance() -> ViewTest {
     let mut test = ViewTest { view: View::default(), now: seconds(1) };
     test.serve(3, Service::Maintenance);
+    test.view.note_losses(test.now, test.now, BTreeSet::new());
     test.list(vec![listed(&[2])]);
     test
 }
@@ -267,10 +268,31 @@ fn a_block_that_was_never_listed_is_on_a_datanode_in_maintenance_unless_the_list
     assert_eq!(test.block(), (None, BlockState::Missing));
 }
 
+/// The group may lack the block, and no list tells.
+#[test]
+fn a_block_that_was_never_listed_is_lost_while_the_lists_cannot_be_read() {
+    let mut test = started_during_maintenance();
+    for _ in 0..2 {
+        let changed = test.view.forget_losses();
+        assert_eq!(test.view.tell(test.now, changed).len(), 1);
+        assert_eq!(test.block(), (None, BlockState::Missing));
+        assert_eq!(test.view.forget_losses(), BTreeSet::new());
+        let changed = test.view.note_losses(test.now, test.now, BTreeSet::new());
+        assert_eq!(test.view.tell(test.now, changed).len(), 1);
+        assert_eq!(test.block(), (Some(3), BlockState::Healthy));
+    }
+    // They have not been read since the start.
+    let mut test = ViewTest { view: View::default(), now: seconds(1) };
+    test.serve(3, Service::Maintenance);
+    test.list(vec![listed(&[2])]);
+    assert_eq!(test.block(), (None, BlockState::Missing));
+}
+
 #[test]
 fn blocks_that_were_never_listed_are_on_different_datanodes_in_maintenance() {
     let mut test = ViewTest { view: View::default(), now: seconds(1) };
     test.serve(3, Service::Maintenance);
+    test.view.note_losses(test.now, test.now, BTreeSet::new());
     test.list(vec![listed(&[1, 2])]);
     let nodes: Vec<_> = test.view.stripes(test.now)[0].blocks.iter().map(|block| block.node).collect();
     assert_eq!(nodes[1..3], [Some(NodeId(3)), None], "one of them is lost");

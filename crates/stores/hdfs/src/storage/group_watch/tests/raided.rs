@@ -59,6 +59,17 @@ fn a_lost_block_of_a_raided_file_is_reported_claimed_and_published() {
     script.await_that("no damage", |script| !is_damaged(script));
 }
 
+/// The lists are read before the first listing, when no stripe is known yet.
+#[test]
+fn a_lost_block_of_a_raided_file_is_known_soon_after_the_first_listing_despite_a_maintenance() {
+    let began = Instant::now();
+    let (raided, lost) = (told(7, "-"), "33 0\n");
+    let properties = [("homes-7", WHOLE), ("raided", raided.as_str()), ("lost", lost), ("counts", "0 0 0 1")];
+    let script = Script::open_with(&[&properties[..], &[("maintained-4", "")]].concat());
+    script.await_that("damage", is_damaged);
+    assert!(began.elapsed() < Duration::from_secs(40), "the lists were read again only when they always are");
+}
+
 #[test]
 fn stripes_are_dropped_while_their_parity_is_invalid() {
     let told_whole = told(7, "1");

@@ -373,15 +373,18 @@ public final class ParityFiles {
    * Deletes the parity of a file or folder that was deleted: these files, and those of the folders that are
    * empty. The parity of a file that still exists stays. Another client may have renamed the file before the folder was deleted,
    * or a snapshot may contain it, from wherever it was moved; then the parity protects the blocks in the snapshot. Parity is
-   * deleted by its inode: the path may have the parity of another file meanwhile.
+   * deleted by its inode: the path may have the parity of another file meanwhile. It stays if HDFS finds another file or
+   * folder by this inode.
    */
   public void removeAll(List<Owned> parities) {
     for (Owned parity : parities) {
       try {
-        if (parity.source == null || Inodes.find(client, parity.source) == Inodes.Place.NONE) {
+        if (parity.source != null && Inodes.find(client, parity.source) != Inodes.Place.NONE) {
+          LOG.info("the parity {} stays, because its file was renamed, or is in a snapshot", parity.path);
+        } else if (isFoundByInode(parity)) {
           client.delete(Inodes.FOLDER + parity.inode, false);
         } else {
-          LOG.info("the parity {} stays, because its file was renamed, or is in a snapshot", parity.path);
+          LOG.info("the parity {} stays, because HDFS does not find it there by its inode {}", parity.path, parity.inode);
         }
       } catch (FileNotFoundException gone) {
         LOG.debug("{} is gone", parity.path);
@@ -389,5 +392,19 @@ public final class ParityFiles {
         LOG.info("the parity {} is not removed: {}", parity.path, problem.toString());
       }
     }
+  }
+
+  /**
+   * Whether HDFS finds parity at its path and also by its inode. Through a router, a file of another namespace may have this
+   * inode number. If a snapshot contains the parity, HDFS may look for the inode at a former path, where other parity may be.
+   */
+  private boolean isFoundByInode(Owned parity) throws IOException {
+    HdfsFileStatus there = status(parity.path);
+    if (there == null || there.getFileId() != parity.inode) {
+      return false;
+    }
+    HdfsFileStatus found = client.getFileInfo(Inodes.FOLDER + parity.inode);
+    return found != null && found.getFileId() == parity.inode && found.isDirectory() == there.isDirectory()
+        && found.getLen() == there.getLen() && found.getModificationTime() == there.getModificationTime();
   }
 }

@@ -34,14 +34,16 @@ class ParityFilesTest {
   }
 
   private final List<String> deleted = new ArrayList<>();
+  /** What the NameNode finds at paths and by inodes, apart from the source. */
+  private final Map<String, HdfsFileStatus> found = new HashMap<>(Map.of("/raidrs/a/b/f", file(20), FILE, file(20),
+      "/raidrs/a/b", file(21), FOLDER, file(21)));
 
   /** Returns the files that are deleted after a file with inode number 7 was deleted, if the NameNode answers this. */
   private List<String> removed(Answer answer) throws IOException {
     InvocationHandler namenode = (proxy, method, arguments) -> {
       switch (method.getName()) {
         case "getFileInfo":
-          assertEquals("/.reserved/.inodes/7", arguments[0]);
-          return answer.get();
+          return arguments[0].equals("/.reserved/.inodes/7") ? answer.get() : found.get((String) arguments[0]);
         case "delete":
           deleted.add((String) arguments[0]);
           return true;
@@ -68,6 +70,27 @@ class ParityFilesTest {
     assertEquals(List.of(FILE, FOLDER), removed(() -> {
       throw new FileNotFoundException("File for given inode path does not exist"); // As a NameNode.
     }));
+  }
+
+  /** Through a router, a file of another namespace may have the inode number. In a snapshot, HDFS finds it at a former path. */
+  @Test
+  void parityThatHdfsDoesNotFindByItsInodeStays() throws IOException {
+    Answer gone = () -> {
+      throw new FileNotFoundException("File for given inode path does not exist");
+    };
+    HdfsFileStatus namesake = new HdfsFileStatus.Builder().fileId(20).mtime(1).build();
+    for (HdfsFileStatus other : List.of(file(30), namesake)) {
+      found.put(FILE, other);
+      assertEquals(List.of(FOLDER), removed(gone));
+      found.put(FILE, file(20));
+      found.put("/raidrs/a/b/f", other);
+      assertEquals(List.of(FOLDER), removed(gone));
+      found.put("/raidrs/a/b/f", file(20));
+    }
+    found.remove(FOLDER);
+    assertEquals(List.of(FILE), removed(gone));
+    found.remove("/raidrs/a/b/f");
+    assertEquals(List.of(), removed(gone));
   }
 
   /** The folder of the parity is not empty then, so HDFS does not delete it. */
