@@ -5,7 +5,8 @@ use std::io::Write;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use cluster::{Cluster, Identity, Name, OwnRepair, Role};
+use attached::KindError;
+use cluster::{Cluster, HelperConfig, Identity, Name, OwnRepair, Role};
 use coordinator::CoordinatorConfig;
 use helper::{Activity, Daemon, DaemonError, DaemonOptions};
 use store_api::Blocks;
@@ -23,6 +24,8 @@ use crate::interrupt::{Interrupts, interrupted};
 const RENEWAL_EVERY: Duration = Duration::from_secs(2);
 /// How often a helper checks whether its folder of blocks was exchanged.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often a helper tries to open its folders again before it serves the former blocks.
+const OPENED_AGAIN: usize = 5;
 /// The interval of warnings while the folder of blocks is being opened.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The time in which the port is closed before it is opened again.
@@ -110,9 +113,7 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
     }
     let mut former = Former::default();
     loop {
-        let (of_cluster, helper) = (cluster.clone(), config.clone());
-        let opening = tokio::task::spawn_blocking(move || stores::blocks(&of_cluster, &helper));
-        let opened = saying_so(opening).await.expect("opening a folder does not panic");
+        let opened = reopened(&former, || open(cluster.clone(), config.clone())).await;
         let (blocks, look_after) = match opened.map_err(|error| former.unless_in_use(error)) {
             Ok(blocks) => (blocks, LOOK_EVERY),
             Err(Ok(blocks)) => (blocks, LOOK_AGAIN_AFTER),
@@ -147,6 +148,28 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
     }
 }
 
+/// Opens the folders of blocks. While the former blocks are in use, tries again for ten seconds: an operation that ends
+/// soon may keep their folders locked.
+async fn reopened<E, F>(former: &Former, mut open: impl FnMut() -> F) -> Result<Arc<dyn Blocks>, E>
+where
+    F: Future<Output = Result<Arc<dyn Blocks>, E>>,
+{
+    for _ in 0..OPENED_AGAIN {
+        let opened = open().await;
+        if opened.is_ok() || former.in_use().is_none() {
+            return opened;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    open().await
+}
+
+/// Opens the folders of blocks once, on another thread.
+async fn open(cluster: Cluster, helper: HelperConfig) -> Result<Arc<dyn Blocks>, KindError> {
+    let opening = tokio::task::spawn_blocking(move || stores::blocks(&cluster, &helper));
+    saying_so(opening).await.expect("opening a folder does not panic")
+}
+
 /// Waits for the folders of blocks to be opened, and logs periodically that the disk does not answer.
 async fn saying_so<T>(mut opening: JoinHandle<T>) -> Result<T, JoinError> {
     loop {
@@ -162,14 +185,17 @@ async fn saying_so<T>(mut opening: JoinHandle<T>) -> Result<T, JoinError> {
 struct Former(Option<Weak<dyn Blocks>>);
 
 impl Former {
-    /// Returns the former blocks if they are still in use: an operation on one of their disks has not ended, so their
-    /// folders stay locked and could not be opened again. Otherwise returns the error.
+    /// Returns the former blocks if an operation on one of their disks has not ended. Their folders stay locked until
+    /// then.
+    fn in_use(&self) -> Option<Arc<dyn Blocks>> {
+        self.0.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Returns the former blocks if they are still in use, after their folders could not be opened again. Otherwise
+    /// returns the error.
     fn unless_in_use<E: std::fmt::Display>(&self, error: E) -> Result<Arc<dyn Blocks>, E> {
-        let Some(blocks) = self.0.as_ref().and_then(Weak::upgrade) else { return Err(error) };
-        tracing::error!(
-            %error,
-            "cannot open the folders of blocks again while a disk does not answer; serving those that were open before"
-        );
+        let Some(blocks) = self.in_use() else { return Err(error) };
+        tracing::error!(%error, "cannot open the folders of blocks again; serving those that were open before");
         Ok(blocks)
     }
 }
@@ -264,6 +290,20 @@ mod tests {
         drop((blocks, verifying));
         assert!(former.unless_in_use("gone").is_err());
         open().unwrap();
+    }
+
+    #[tokio::test]
+    async fn folders_that_are_in_use_for_a_moment_are_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let blocks: Arc<dyn Blocks> = Arc::new(DirBlocks::open(folder.path()).unwrap());
+        let former = Former(Some(Arc::downgrade(&blocks)));
+        let mut attempts = 0;
+        let open = || {
+            attempts += 1;
+            ready(if attempts == 1 { Err("locked") } else { Ok(blocks.clone()) })
+        };
+        assert!(reopened(&former, open).await.is_ok());
+        assert_eq!(attempts, 2);
     }
 
     #[tokio::test]

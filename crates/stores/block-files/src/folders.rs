@@ -128,13 +128,13 @@ fn holder(file: &File) -> Option<u32> {
     str::from_utf8(&number).ok()?.trim_start().parse().ok()
 }
 
-/// Returns the text of the error for a lock that this process or another one holds.
+/// Returns the text of the error for a held lock. The number of a process is unique only in its container or on its
+/// machine, so that of this process may also stand for another one.
 fn taken_by(holder: Option<u32>, taken: &str) -> String {
     match holder {
-        Some(number) if number == process::id() => {
-            format!("{taken} (it is this process itself: an operation on one of its disks has not ended yet)")
+        Some(number) => {
+            format!("{taken} (process {number} has it, possibly in another container or on another machine)")
         }
-        Some(number) => format!("{taken} (process {number} has it)"),
         None => taken.to_owned(),
     }
 }
@@ -312,7 +312,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lock = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap();
         let error = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap_err();
-        assert!(error.to_string().contains("has not ended yet"), "this process holds it: {error}");
+        assert!(error.to_string().contains(&format!("process {} has it", process::id())), "{error}");
         drop(lock);
         FolderLock::take(folder.path(), ".lock", "nobody").unwrap();
     }
@@ -323,7 +323,10 @@ mod tests {
         let lock = FolderLock::take(folder.path(), ".lock", "nobody").unwrap();
         fs::write(folder.path().join(".lock"), format!("{:>HOLDER_BYTES$}", 1)).unwrap();
         let error = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap_err();
-        assert!(error.to_string().contains("stop the other one (process 1 has it)"), "{error}");
+        assert!(
+            error.to_string().contains("stop the other one (process 1 has it, possibly in another container"),
+            "{error}"
+        );
         // A program without this feature has written nothing.
         fs::write(folder.path().join(".lock"), "").unwrap();
         let error = FolderLock::take(folder.path(), ".lock", "stop the other one").unwrap_err();
