@@ -1,5 +1,5 @@
-//! The binary `mend`: coordinator, helper and command line. A verb returns an [`Answer`](answer::Answer) or a
-//! [`Failure`](failure::Failure), and only `main` prints them.
+//! The binary `mend`: coordinator, helper and command line. A verb returns an [`Answer`] or a
+//! [`Failure`], and only `main` prints them.
 #![forbid(unsafe_code)]
 
 mod answer;
