@@ -379,7 +379,7 @@ fn the_parity_follows_a_renamed_folder_that_has_changed_since() {
     assert_eq!(steps[..2], ["set the replication of /e to 3", "let /p/d become /p/e"]);
 }
 
-/// Nothing else would raise their replication.
+/// The files have no valid parity, so their replication has to be raised.
 #[test]
 fn the_files_of_a_renamed_folder_get_their_replicas_also_if_all_of_them_were_changed() {
     let mut listing = renamed_folder();

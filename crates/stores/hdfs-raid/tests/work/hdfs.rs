@@ -151,7 +151,7 @@ impl SimBlock {
         self.replicas.difference(&self.condemned).count()
     }
 
-    /// Decides to remove all replicas beyond this number. Those on DataNodes that are leaving do not count.
+    /// Decides to remove all replicas beyond this number. Replicas on DataNodes that are leaving do not count.
     fn condemn(&mut self, wanted: usize, leaving: &BTreeSet<usize>) {
         let is_counted = |&node: &&usize| !leaving.contains(node) && !self.condemned.contains(node);
         let mut counted: BTreeSet<usize> = self.replicas.iter().filter(is_counted).copied().collect();

@@ -11,6 +11,17 @@ fn outcome(result: Result<End, Stop>) -> Option<Outcome> {
     Some(Outcome { path: "/a".to_owned(), result, deeds: Deeds::default() })
 }
 
+/// Returns the state of a coordinator that works on one file at a time.
+fn one_at_a_time() -> Shared {
+    Shared {
+        storage: Weak::new(),
+        schedule: Mutex::new(Schedule::new(Limits { files_at_once: 1, rate: None })),
+        is_stopped: AtomicBool::new(false),
+        yielded: Mutex::default(),
+        term: term_of(77),
+    }
+}
+
 #[test]
 fn ends_that_leave_a_file_as_it_is_are_no_failures() {
     let end = |end| ending(outcome(Ok(end)), false, NOW_MS);
@@ -148,13 +159,7 @@ fn the_first_turn_of_an_unsafe_file_ends_once_nothing_is_to_be_raised() {
         stray: None,
         has_parity: true,
     };
-    let shared = Shared {
-        storage: Weak::new(),
-        schedule: Mutex::new(Schedule::new(Limits { files_at_once: 1, rate: None })),
-        is_stopped: AtomicBool::new(false),
-        yielded: Mutex::default(),
-        term: term_of(77),
-    };
+    let shared = one_at_a_time();
     shared.schedule().take_listing("/", vec![task]);
     assert!(shared.schedule().next(NOW_MS, &Hold::None).is_some());
     assert!(
@@ -172,13 +177,7 @@ fn the_first_turn_of_an_unsafe_file_ends_once_nothing_is_to_be_raised() {
 /// NameNode does not answer, it is held.
 #[test]
 fn a_file_is_left_to_others_only_once_its_work_has_given_way() {
-    let shared = Shared {
-        storage: Weak::new(),
-        schedule: Mutex::new(Schedule::new(Limits { files_at_once: 1, rate: None })),
-        is_stopped: AtomicBool::new(false),
-        yielded: Mutex::default(),
-        term: term_of(77),
-    };
+    let shared = one_at_a_time();
     let name = DraftName { inode: 1, modified_ms: 2, term: term_of(5) + (1 << TERM_BITS) };
     let draft = Draft { path: "/t".to_owned(), name, files: Vec::new() };
     assert!(!shared.accepts("/a", None, &Facts { drafts: vec![draft], ..Facts::default() }));

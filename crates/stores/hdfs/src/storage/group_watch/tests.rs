@@ -288,6 +288,13 @@ impl Script {
         fs::rename(self.path("unfinished"), self.path(name)).expect("renamed");
     }
 
+    /// Has the NameNode list block 3 of file 7's group as lost.
+    fn lose_block_of_7(&self) {
+        self.set("homes-7", "0:0,1:1,2:2,4:4");
+        self.set("lost", "-112 4\n");
+        self.set("counts", "1 0 0 0");
+    }
+
     fn unset(&self, name: &str) {
         fs::remove_file(self.path(name)).expect("removed");
     }
@@ -387,9 +394,7 @@ fn missing_edits_cause_one_listing() {
 fn losses_become_known_while_clients_never_stop_changing_files() {
     let script = Script::open_with(&[("busy", "5"), ("homes-7", WHOLE)]);
     script.await_that("a group", |script| script.stripes.load(Ordering::Relaxed) >= 1);
-    script.set("homes-7", "0:0,1:1,2:2,4:4");
-    script.set("lost", "-112 4\n");
-    script.set("counts", "1 0 0 0");
+    script.lose_block_of_7();
     script.await_damaged(&[7]);
     assert_eq!(script.lists(), 1);
 }
@@ -403,9 +408,7 @@ fn losses_become_known_while_a_query_for_files_or_a_listing_is_not_answered() {
         script.set(&format!("unanswered-{query}"), "");
         script.set(event, "");
         script.await_that("the query", |script| script.lines("unanswered") == [query]);
-        script.set("homes-7", "0:0,1:1,2:2,4:4");
-        script.set("lost", "-112 4\n");
-        script.set("counts", "1 0 0 0");
+        script.lose_block_of_7();
         script.await_damaged(&[7]);
         assert_eq!(script.lists(), 1);
     }
