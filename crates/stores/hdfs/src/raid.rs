@@ -172,9 +172,7 @@ impl RaidNameNode {
         policies: &Policies,
         heard: &(dyn Fn(Progress) + Sync),
     ) -> Result<hdfs_raid::Listing, KindError> {
-        if !folder.starts_with('/') {
-            return Err(KindError::new(format!("`{folder}` is not an absolute path")).help("begin it with /"));
-        }
+        check_absolute(folder)?;
         let folders = with_parity(folder, policies);
         let listing = self.namenode.files(&folders, heard).await.map_err(unreachable)?;
         if listing.missing.contains(&folders[0]) {
@@ -319,6 +317,17 @@ fn unreachable(error: AskError) -> KindError {
     match help {
         Some(help) => failure.help(help),
         None => failure,
+    }
+}
+
+/// Checks that a path is absolute.
+///
+/// # Errors
+/// [`KindError`].
+fn check_absolute(path: &str) -> Result<(), KindError> {
+    match path.starts_with('/') {
+        true => Ok(()),
+        false => Err(KindError::new(format!("`{path}` is not an absolute path")).help("begin it with /")),
     }
 }
 

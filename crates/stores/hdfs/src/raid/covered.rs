@@ -4,6 +4,7 @@ use attached::KindError;
 use cluster::Cluster;
 use hdfs_raid::is_within;
 
+use super::check_absolute;
 use crate::kind::config;
 
 /// The folders whose files the coordinator repairs: `paths` in `[store.namenode]` of `mend.toml`. Files elsewhere are not
@@ -33,8 +34,9 @@ impl Covered {
     /// Checks that the coordinator repairs some files of a folder.
     ///
     /// # Errors
-    /// [`KindError`].
+    /// [`KindError`], also if the path is not absolute.
     pub fn check(&self, folder: &str) -> Result<(), KindError> {
+        check_absolute(folder)?;
         let is_above = self.0.iter().any(|covered| is_within(covered, folder));
         if is_above || self.contains(folder) {
             return Ok(());
@@ -42,7 +44,12 @@ impl Covered {
         let why = format!(
             "{folder} is outside of `paths` in [store.namenode] of mend.toml, so files there would not be repaired"
         );
-        Err(KindError::new(why).help("add the folder to `paths`, and restart the coordinator"))
+        let next = format!(
+            "add {folder} (or its folder, if it is a file) to `paths`, on this machine and on the coordinator's; restart the \
+             coordinator; then run the command again. If files there are encoded already, `mend raid undo` gives them their \
+             former replicas instead"
+        );
+        Err(KindError::new(why).help(next))
     }
 }
 
@@ -62,7 +69,18 @@ mod tests {
     fn a_folder_without_covered_files_is_refused() {
         let covered = Covered::new(&["/a/b"]);
         assert!(["/", "/a", "/a/b", "/a/b/c/"].iter().all(|folder| covered.check(folder).is_ok()));
-        let why = covered.check("/d").expect_err("it is elsewhere").to_string();
-        assert!(why.contains("`paths` in [store.namenode]"), "{why}");
+        let error = covered.check("/d").expect_err("it is elsewhere");
+        assert!(error.message.contains("`paths` in [store.namenode]"), "{error:?}");
+        let next = error.help.expect("a next step");
+        assert!(
+            ["add /d ", "restart the coordinator", "mend raid undo"].iter().all(|it| next.contains(it)),
+            "{next}"
+        );
+    }
+
+    #[test]
+    fn a_path_that_is_not_absolute_is_refused_as_such() {
+        let error = Covered::new(&["/"]).check("d").expect_err("a mistake");
+        assert_eq!(error.message, "`d` is not an absolute path");
     }
 }
