@@ -30,6 +30,18 @@ impl RaidPolicy {
 }
 
 impl Unit {
+    /// Whether the loss of one DataNode could cost data: the file has one replica and no valid parity, or a DataNode has too many
+    /// blocks of a stripe.
+    pub fn is_unsafe(&self) -> bool {
+        let is_single = self.health.single > 0 || self.health.unprotected > 0;
+        match self.state {
+            State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => true,
+            // A former work was interrupted before it had moved the blocks apart, or HDFS's Balancer has moved them.
+            State::Misplaced(_) | State::Damaged(_) => self.health.exposed > 0,
+            _ => false,
+        }
+    }
+
     /// Whether parity exists that is not valid, or not at the path that belongs to the file. Even a file that is not
     /// encoded now needs its former replicas then.
     fn is_unprotected(&self) -> bool {

@@ -83,11 +83,8 @@ fn root_of(pattern: &Glob) -> String {
 /// Returns why a [candidate] needs work; `None` if it needs none. `times` are the modification times of all files and
 /// folders.
 fn urgency(unit: &Unit, notes: &Notes, times: &BTreeMap<&str, u64>) -> Option<Urgency> {
-    let is_single = unit.health.single > 0 || unit.health.unprotected > 0;
     match &unit.state {
-        State::Stale(_) | State::ShouldEncode | State::Damaged(_) if is_single => Some(Urgency::Unsafe),
-        // A former work was interrupted before it had moved the blocks apart, or HDFS's Balancer has moved them.
-        State::Misplaced(_) | State::Damaged(_) if unit.health.exposed > 0 => Some(Urgency::Unsafe),
+        _ if unit.is_unsafe() => Some(Urgency::Unsafe),
         State::Stale(_) => Some(Urgency::Changed),
         // The blocks of a damaged file are repaired first.
         State::Damaged(_) | State::Excluded(_) => None,
