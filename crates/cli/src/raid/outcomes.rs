@@ -18,8 +18,8 @@ use crate::interrupt::interrupted;
 /// The most files in progress. Most of them wait for heartbeats of DataNodes.
 const FILES_AT_ONCE: usize = 8;
 
-/// Carries out the calls for all files. `maker` makes the parity; without one, the JVM does. `nodes` counts the blocks of
-/// the whole listing. `reports` take the ends.
+/// Carries out the calls for all files: the urgent ones, whose replication is raised first, and the others. `maker` makes the
+/// parity; without one, the JVM does. `nodes` counts the blocks of the whole listing. `reports` take the ends.
 ///
 /// # Errors
 /// [`Failure`] if the user interrupts the command. Failures of single files are outcomes.
@@ -27,7 +27,7 @@ pub async fn carry_out(
     namenode: RaidNameNode,
     maker: Option<Arc<dyn ParityMaker>>,
     nodes: &DataNodes,
-    errands: Vec<Errand>,
+    errands: [Vec<Errand>; 2],
     reports: Reports,
 ) -> Result<Vec<Outcome>, Failure> {
     let driver = Driver::new(namenode, Arc::new(Unpaced), |path, what| tell(path, what));
@@ -36,7 +36,7 @@ pub async fn carry_out(
         None => driver,
     };
     driver.note_blocks(nodes.blocks());
-    let (all, mut outcomes) = (errands.len(), Vec::new());
+    let (all, mut outcomes) = (errands.iter().map(Vec::len).sum::<usize>(), Vec::new());
     let take = |outcome: Outcome| {
         reports.note(&outcome);
         outcomes.push(outcome);

@@ -71,7 +71,8 @@ pub async fn steps(
         let errand = errand(forecast.unit, &policies, direction, term)?;
         Some(Errand { drive: errand.drive.with_settled(settled_after), ..errand })
     };
-    let errands: Vec<Errand> = driven.into_iter().filter_map(errand).collect();
+    let (urgent, rest): (Vec<_>, Vec<_>) = driven.into_iter().partition(Forecast::is_urgent);
+    let errands = [urgent, rest].map(|all| all.into_iter().filter_map(&errand).collect::<Vec<Errand>>());
     let nodes = DataNodes::of(&listing);
     drop(listing);
     let wanted = match direction {
@@ -144,6 +145,11 @@ impl Forecast<'_> {
             Next::End(end) => matches!(end, End::Lost { .. }),
         };
         self.steps.as_ref().is_ok_and(|steps| steps.iter().any(is_work))
+    }
+
+    /// Whether the replication of the file may have to be raised at once. Without parity, it is never raised.
+    fn is_urgent(&self) -> bool {
+        self.unit.is_unsafe() && self.unit.protection.is_some()
     }
 
     /// Replaces steps that are no work by the end that they lead to, as the reason.
@@ -435,6 +441,25 @@ other files:
         let steps = forecasts[0].steps.as_ref().expect("steps");
         assert_eq!(steps[0].to_string(), "set the replication of /data/f to 3");
         assert_eq!(steps.last(), Some(&Next::End(End::Unfit(Exclusion::Open))));
+    }
+
+    #[test]
+    fn changed_files_with_one_replica_are_urgent() {
+        let policies = Policies::parse(POLICIES).expect("policies");
+        let is_urgent = |listing: &Listing| {
+            let units = hdfs_raid::survey(listing, &policies, 1 << 40).units;
+            let forecasts = forecasts(&units, listing, &policies, Direction::Encode, 1 << 40);
+            forecasts[0].has_work() && forecasts[0].is_urgent()
+        };
+        let mut changed = encoded(0);
+        note(&mut changed);
+        changed.files[0].blocks[1].stamp = 2;
+        assert!(is_urgent(&changed));
+        changed.files[0].replication = 3;
+        let replicas = || [0, 1, 3].map(NodeIndex).to_vec();
+        changed.files[0].blocks.iter_mut().for_each(|block| block.replicas = replicas());
+        assert!(!is_urgent(&changed), "it has its replicas");
+        assert!(!is_urgent(&listing()), "it was never encoded");
     }
 
     #[test]

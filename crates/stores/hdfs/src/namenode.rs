@@ -647,7 +647,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
 
     use super::*;
@@ -658,7 +658,7 @@ mod tests {
     /// A separate process writes the script. If this process wrote the script, a child process that another
     /// test forks at that moment would inherit the open file, and the system refuses to run a file that is
     /// open for writing ("Text file busy").
-    fn namenode(folder: &std::path::Path, script: &str) -> NameNode {
+    pub(crate) fn namenode(folder: &std::path::Path, script: &str) -> NameNode {
         let (text, java) = (folder.join("text"), folder.join("java"));
         fs::write(&text, format!("#!/bin/sh\n{script}")).unwrap();
         let installed =

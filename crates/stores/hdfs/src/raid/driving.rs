@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::changes::now_ms;
+use super::schedule::RAISED_AT_ONCE;
 use super::{RaidFile, RaidNameNode};
 
 /// The most files whose blocks are read or written at the same time, and the most urgent ones besides.
@@ -27,7 +28,7 @@ const DATA_AT_ONCE: usize = 2;
 const ABOUT: u64 = 4;
 
 /// A file to encode, or whose encoding is undone.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Errand {
     /// The file.
     pub file: RaidFile,
@@ -176,6 +177,8 @@ struct Worker<'a> {
     said: Option<Pause>,
     /// Whether this work has lowered the replication of the file.
     is_lowered: bool,
+    /// Whether this work ends once the replication of the file needs no raising.
+    only_raises: bool,
     /// The time of day at which the facts are too old to set a replication, in milliseconds since 1970.
     fresh_until_ms: u64,
     /// The place for the next call that reads or writes blocks, if the work has waited for it.
@@ -234,10 +237,18 @@ impl Driver {
 
     /// Carries out the work on a file. Returns `None` if the pace has stopped it.
     pub async fn drive(&self, errand: Errand) -> Option<Outcome> {
-        let Errand { file, drive } = errand;
-        let path = file.path.clone();
+        self.finish(Worker::new(errand, self)).await
+    }
+
+    /// Raises the replication of a file if the work on it begins with that. Returns an outcome only if the work was given up.
+    async fn raise(&self, errand: Errand) -> Option<Outcome> {
+        self.finish(Worker { only_raises: true, ..Worker::new(errand, self) }).await
+    }
+
+    /// Carries out the work on a file. Returns `None` if it ends before a result.
+    async fn finish(&self, mut worker: Worker<'_>) -> Option<Outcome> {
+        let path = worker.file.path.clone();
         let begun = Instant::now();
-        let mut worker = Worker::new(file, drive, self);
         let result = worker.run().await?;
         let took_ms = begun.elapsed().as_millis() as u64;
         let is_undo = result == Ok(End::Plain) || worker.drive.goal() == Goal::Plain;
@@ -254,38 +265,62 @@ impl Driver {
     }
 }
 
-/// Carries out the work on all files, at most `at_once` at a time, and passes each outcome on.
+/// Carries out the work on all files, at most `at_once` at a time, and passes each outcome on. First, the replication of the
+/// urgent files is raised if the work on them begins with that: no raise waits until HDFS has created the replicas of other
+/// files, or until these are encoded. Then the urgent files precede the others.
 pub async fn drive_all(
     driver: Arc<Driver>,
-    errands: Vec<Errand>,
+    [urgent, others]: [Vec<Errand>; 2],
     at_once: usize,
     mut take: impl FnMut(Outcome),
+) {
+    let mut left = Vec::new();
+    let raise = |errand: Errand| {
+        let driver = Arc::clone(&driver);
+        async move { (errand.clone(), driver.raise(errand).await) }
+    };
+    let take_raised = |(errand, outcome): (Errand, Option<Outcome>)| match outcome {
+        Some(outcome) => take(outcome),
+        None => left.push(errand),
+    };
+    run_all(urgent, RAISED_AT_ONCE, raise, take_raised).await;
+    left.extend(others);
+    let drive = |errand: Errand| {
+        let driver = Arc::clone(&driver);
+        async move { driver.drive(errand).await }
+    };
+    run_all(left, at_once, drive, |outcome: Option<Outcome>| outcome.into_iter().for_each(&mut take)).await;
+}
+
+/// Runs `work` on all errands, at most `at_once` at a time, and passes each result on.
+async fn run_all<T: Send + 'static, W: Future<Output = T> + Send + 'static>(
+    errands: Vec<Errand>,
+    at_once: usize,
+    work: impl Fn(Errand) -> W,
+    mut take: impl FnMut(T),
 ) {
     let (mut waiting, mut running) = (errands.into_iter(), JoinSet::new());
     loop {
         while running.len() < at_once
             && let Some(errand) = waiting.next()
         {
-            let driver = Arc::clone(&driver);
-            running.spawn(async move { driver.drive(errand).await });
+            running.spawn(work(errand));
         }
         match running.join_next().await {
-            Some(outcome) => {
-                outcome.expect("no task panics or is cancelled").into_iter().for_each(&mut take);
-            }
+            Some(result) => take(result.expect("no task panics or is cancelled")),
             None => return,
         }
     }
 }
 
 impl<'a> Worker<'a> {
-    fn new(file: RaidFile, drive: Drive, driver: &'a Driver) -> Self {
+    fn new(Errand { file, drive }: Errand, driver: &'a Driver) -> Self {
         let (facts, deeds) = (Facts::default(), Deeds::default());
-        let (said, is_lowered, fresh_until_ms, place) = (None, false, 0, None);
-        Self { file, drive, driver, facts, said, is_lowered, fresh_until_ms, place, deeds }
+        let (said, is_lowered, only_raises, fresh_until_ms, place) = (None, false, false, 0, None);
+        Self { file, drive, driver, facts, said, is_lowered, only_raises, fresh_until_ms, place, deeds }
     }
 
-    /// Returns the result; `None` if the pace has stopped the work.
+    /// Returns the result; `None` if the pace has stopped the work, or if it only raises and nothing is left to raise.
     async fn run(&mut self) -> Option<Result<End, Stop>> {
         let mut order = Order::Look;
         loop {
@@ -306,8 +341,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Looks at the namespace. Returns `None` if the pace does not accept the facts, unless the replication of the file has to be
-    /// raised: this does no harm to the work of another program, which may take long.
+    /// Looks at the namespace. Returns `None` if the pace does not accept the facts, or if the work only raises, unless the
+    /// replication of the file has to be raised: this does no harm to the work of another program, which may take long.
     async fn look(&mut self) -> Option<Order> {
         let (looked_ms, at_ms) = (steady_ms(), now_ms());
         self.fresh_until_ms = at_ms + DECISION_MS;
@@ -321,10 +356,12 @@ impl<'a> Worker<'a> {
         self.facts = facts.clone();
         self.deeds.bytes = facts.source.as_ref().map_or(self.deeds.bytes, |source| source.file.bytes);
         let order = self.drive.handle_look(Ok((facts, &nodes)), looked_ms, steady_ms());
-        if is_accepted || precedes_yielding(&self.facts, &order) {
+        if (is_accepted && !self.only_raises) || precedes_yielding(&self.facts, &order) {
             return Some(order);
         }
-        self.driver.pace.note_yielded(&self.file.path);
+        if !is_accepted {
+            self.driver.pace.note_yielded(&self.file.path);
+        }
         None
     }
 
@@ -425,8 +462,8 @@ fn raises(facts: &Facts, order: &Order) -> bool {
     is_source && !facts.below(*replication).is_empty()
 }
 
-/// Whether an order is followed before the work gives way to another program: it raises the replication of the source, or it
-/// follows from a look that took too long to set a replication.
+/// Whether an order is followed before the work gives way to another program or to other files: it raises the replication of
+/// the source, or it follows from a look that took too long to set a replication.
 fn precedes_yielding(facts: &Facts, order: &Order) -> bool {
     let is_late =
         matches!(order, Order::Pause { why: Pause::Retry(_), .. } | Order::End(Err(Stop::Refused { .. })));
@@ -472,6 +509,57 @@ mod tests {
     };
 
     use super::*;
+    use crate::namenode::tests::namenode;
+
+    /// Plays the JVM's part. `/b` and `/c` have one replica and parity of former contents, and HDFS creates no replicas of them.
+    /// The folder gets a file for each whose replication was raised. Looks at other files are never answered.
+    const CHANGED: &str = r#"cd "$(dirname "$0")"; echo '0 ready 9'
+while read -r number word path rest; do
+    name=${path#%2F} replication=1
+    case "$word $name" in
+        'files b' | 'files c')
+            if [ -e "raised-$name" ]; then replication=3; fi
+            echo "$number n 0 uuid-0 10.0.0.0:9866"
+            echo "$number d 0 /rack live normal 1"
+            echo "$number F 1 %2F$name 512 512 $replication 1 replicated closed -"
+            echo "$number B 1 1001 512 0"
+            echo "$number F 2 %2Fp%2F$name 512 512 1 1 replicated closed -"
+            echo "$number B 2 1001 512 0" ;;
+        attributes*) echo "$number X %2Fp%2F$name trusted.mend.source =1+1+3+0a+0b" ;;
+        inodes*) echo "$number y 1" ;;
+        replicate*) touch "raised-$name" ;;
+        *) continue ;;
+    esac
+    echo "$number done"
+done
+"#;
+
+    fn errand(path: &str) -> Errand {
+        let codec = Codec::new("c", "rs-4-2".parse().expect("a code"), "/p", Scope::File);
+        let goal = Goal::Encoded { replication: 1, parity_replication: 1 };
+        let drive = Drive::new(codec.clone(), 2, goal, 9);
+        Errand { file: RaidFile { path: path.to_owned(), codec, policy: None, stray: None }, drive }
+    }
+
+    /// One file at a time is in progress, and none of them ends: `/b` and `/c` wait for replicas, `/new` for an answer.
+    #[tokio::test]
+    async fn the_replication_of_all_urgent_files_is_raised_before_other_work() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let namenode = RaidNameNode { namenode: namenode(folder.path(), CHANGED), repaired: None };
+        let driver = Arc::new(Driver::new(namenode, Arc::new(Unpaced), |_, _| {}));
+        let errands = [vec![errand("/b"), errand("/c")], vec![errand("/new")]];
+        let all = drive_all(driver, errands, 1, |outcome| panic!("{outcome:?}"));
+        let both_raised = async {
+            while !["raised-b", "raised-c"].iter().all(|name| folder.path().join(name).exists()) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let both_raised = tokio::time::timeout(Duration::from_secs(60), both_raised);
+        tokio::select! {
+            () = all => panic!("no work ends"),
+            raised = both_raised => raised.expect("both are raised"),
+        }
+    }
 
     /// Returns an empty file with blocks of 512 bytes.
     fn file(path: &str, replication: u16) -> File {

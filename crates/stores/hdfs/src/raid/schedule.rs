@@ -27,7 +27,7 @@ const RETRY_FIRST_MS: u64 = 5 * 60_000;
 const RETRY_LAST_MS: u64 = 24 * 3_600_000;
 const RETRY_UNSAFE_MS: u64 = 15 * 60_000;
 /// The most files whose replication is being raised. Each takes a look and a call.
-const RAISED_AT_ONCE: usize = 64;
+pub(crate) const RAISED_AT_ONCE: usize = 64;
 /// The time over which the rate is measured, and the length of its parts.
 const MEASURED_MS: u64 = 3_600_000;
 const PART_MS: u64 = 60_000;
