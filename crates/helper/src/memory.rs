@@ -43,10 +43,11 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::tests::assignment;
 
     #[test]
     fn room_is_granted_until_it_runs_out_and_is_returned() {
-        let mut assignment: Assignment = assignment();
+        let mut assignment = assignment(String::new());
         let memory = Memory::default();
         assert!(memory.reserve(&assignment, u64::MAX).unwrap().is_none());
         assignment.pacing = Pacing::WholeBlock;
@@ -59,25 +60,5 @@ mod tests {
         assert!(why.to_string().contains("1 MiB of memory, but 0 MiB are left"), "{why}");
         drop(most);
         assert!(memory.reserve(&assignment, 1 << 20).unwrap().is_some());
-    }
-
-    fn assignment() -> Assignment {
-        Assignment {
-            job: repair::JobId(1),
-            epoch: repair::Epoch(1),
-            class: repair::Class::Read,
-            tag: None,
-            geometry: repair::Geometry { window: 0..1, slice_bytes: 1 },
-            slices: repair::SliceSet::all(1),
-            pacing: Pacing::Pipelined,
-            chunking: repair::Chunking::new(1, 1, 1).expect("one byte"),
-            lanes: repair::Lanes { dealing: repair::Dealing::even(1), tasks: vec![None] },
-            locals: vec![],
-            inlets: vec![],
-            outlets: vec![],
-            outputs: vec![],
-            sinks: vec![],
-            stall_ms: 1500,
-        }
     }
 }
