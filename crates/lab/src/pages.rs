@@ -85,7 +85,7 @@ const OTHERS: [(&str, &str, &[&str]); 5] = [
         ],
     ),
 ];
-/// Those of them that compare numbers of papers with ours.
+/// The pages above that compare numbers of papers with ours.
 const WITH_CLAIMS: [&str; 1] = ["hdfs-raid"];
 /// The pages that other programs than the lab make: name, command, and all paths on which they depend.
 const OUTSIDE: [(&str, &str, &[&str]); 4] = [

@@ -193,7 +193,7 @@ fn a_cap_on_an_unknown_rack_is_rejected() {
     cluster.mend(&["caps", "--rack", "nowhere=none"]).ok();
 }
 
-/// A disk that refuses every write, as many do after an I/O error. Nothing has been written to it since.
+/// The disk refuses every write, as many do after an I/O error. No client has tried to write to it since.
 #[test]
 fn a_helper_that_cannot_write_is_named_before_it_is_needed() {
     let (mut cluster, content) = cluster(6);

@@ -128,7 +128,7 @@ impl HdfsBlocks {
     /// earlier removes the files.
     ///
     /// # Errors
-    /// [`BlockError`]; [`NoSpace`](BlockError::NoSpace) if the volume already has too little free space;
+    /// [`BlockError`]. It is [`NoSpace`](BlockError::NoSpace) if the volume already has too little free space, and
     /// [`Beside`](BlockError::Beside) if the DataNode has another block of the group.
     pub fn create(&self, block: &Sink) -> Result<Box<dyn Publish>, BlockError> {
         Ok(Box::new(self.writer(block)?))
