@@ -8,7 +8,7 @@ use std::time::Duration;
 use attached::KindError;
 use cluster::{Cluster, HelperConfig, Identity, Name, OwnRepair, Role};
 use coordinator::CoordinatorConfig;
-use helper::{Activity, Daemon, DaemonError, DaemonOptions};
+use helper::{Activity, Daemon, DaemonError, DaemonOptions, keep_fresh};
 use store_api::Blocks;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
@@ -105,8 +105,9 @@ async fn serve(cluster: &Cluster, name: &Name) -> Result<(), Failure> {
     let (activity, shared) = (Activity::default(), SharedBlocks::default());
     let metrics = Metrics::bind(config).await?;
     let mut servers = JoinSet::new(); // Dropping it stops them.
-    // All daemons and the metrics share one identity, which each daemon keeps fresh.
+    // All daemons and the metrics share one identity. It is kept fresh also while the folders cannot be opened.
     let identity = await_valid(cluster, &Role::Helper(name.clone())).await?;
+    servers.spawn(keep_fresh(identity.clone(), cluster.config().coordinator.dial_control()));
     if let Some(metrics) = metrics {
         let (activity, shared, identity) = (activity.clone(), shared.clone(), identity.clone());
         servers.spawn(metrics.serve(activity, shared, identity, descriptors::raise()));

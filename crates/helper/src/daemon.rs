@@ -23,7 +23,7 @@ use crate::queries::Queries;
 use crate::recent_blocks::RecentBlocks;
 use crate::removals::Removals;
 use crate::rendezvous::{Rendezvous, bind};
-use crate::renewal::{Reconnection, keep_fresh, refresh_aside};
+use crate::renewal::{Reconnection, refresh_aside};
 use crate::session::{ConnectError, Session};
 use crate::workers::Workers;
 use crate::write_checks::{self, WriteChecks};
@@ -45,7 +45,7 @@ const MAX_WORKERS: usize = 8;
 pub struct DaemonOptions {
     /// The id of the cluster that the helper's blocks belong to.
     pub cluster_id: ClusterId,
-    /// The helper's name, certificate and private key.
+    /// The helper's name, certificate and private key. The caller [loads renewed certificates](crate::keep_fresh).
     pub identity: Identity,
     /// The address for control connections to the coordinator.
     pub coordinator: Address,
@@ -197,10 +197,6 @@ impl Daemon {
     pub async fn run(mut self, mut ready: impl FnMut()) -> Result<(), DaemonError> {
         let listener = self.listener.take().expect("run is called once, after bind");
         let _listening = AbortOnDrop(tokio::spawn(self.rendezvous.clone().listen(listener)));
-        let _refreshing = AbortOnDrop(tokio::spawn(keep_fresh(
-            self.options.identity.clone(),
-            self.options.coordinator.clone(),
-        )));
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         let workers = Workers::here_and(cores.min(MAX_WORKERS) - 1).map_err(DaemonError::Threads)?;
         let mut waiting = Waiting::default();

@@ -51,7 +51,7 @@ pub use engine::{Engine, ForgetOnDrop};
 pub use local::{Ends, Local, Requests};
 pub use outbox::{MAX_WAITING, Outgoing, Reports, Unsent, outbox};
 pub use rendezvous::Rendezvous;
-pub use renewal::load_renewed;
+pub use renewal::{keep_fresh, load_renewed};
 pub use session::{CONNECT_LIMIT, ConnectError, Incoming, Session};
 pub use traffic::{Moved, Purpose, Traffic};
 pub use workers::Workers;

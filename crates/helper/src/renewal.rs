@@ -75,7 +75,10 @@ pub fn load_renewed(identity: &Identity) -> bool {
 }
 
 /// Periodically loads a renewed certificate, and warns if the current one expires soon. Never returns.
-pub(crate) async fn keep_fresh(identity: Identity, coordinator: Address) {
+///
+/// A helper runs one such task for the lifetime of its process. Its metrics use the certificate also while no
+/// [`Daemon`](crate::Daemon) runs, because the folders of blocks cannot be opened.
+pub async fn keep_fresh(identity: Identity, coordinator: Address) {
     let mut warned: Option<Instant> = None;
     loop {
         // The existing connection keeps using the old certificate for now, so a separate connection shows the new

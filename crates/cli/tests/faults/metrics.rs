@@ -184,31 +184,63 @@ fn a_helper_counts_its_bytes_by_purpose() {
     assert!(bytes("written", "put") > 0.0, "the counters go on");
 }
 
-/// The helper opens its folder again when another disk is mounted there.
-#[test]
-fn the_metrics_of_a_helper_follow_its_certificate_after_its_folder_was_exchanged() {
+/// Starts a cluster whose helper h1 serves metrics on the returned port.
+fn measured_helper() -> (Cluster, u16, Ports) {
     let (mut cluster, _, ports) = measured(6);
     let port = ports.first() + 1;
     set_metrics(&cluster, "h1", &format!("127.0.0.1:{port}"));
     cluster.run_all(6);
+    (cluster, port, ports)
+}
+
+/// Puts another folder in the place of h1's folder of blocks. Returns the other folder's lock file, which is locked
+/// if another process uses the folder.
+fn exchange_folder(cluster: &Cluster, is_used: bool) -> fs::File {
+    let (blocks, other) = (cluster.folder().join("helpers/h1/blocks"), cluster.path("other"));
+    fs::create_dir(&other).unwrap();
+    let lock = fs::File::create(other.join(".lock")).unwrap();
+    if is_used {
+        lock.lock().unwrap();
+    }
+    fs::rename(&blocks, cluster.path("aside")).unwrap();
+    fs::rename(&other, &blocks).unwrap();
+    lock
+}
+
+/// Renews the certificate of h1, and waits until its metrics at `port` show that.
+fn await_renewal(cluster: &Cluster, port: u16) {
     let expires = || {
         let text = get(port, "/metrics").map(|(_, text)| text).unwrap_or_default();
         value(&text, "mend_node_certificate_expires_timestamp_seconds")
     };
     let first = expires();
     assert!(first.is_some());
-    let blocks = cluster.folder().join("helpers/h1/blocks");
-    fs::rename(&blocks, cluster.path("aside")).unwrap();
-    fs::create_dir(&blocks).unwrap();
-    fs::write(blocks.join(".lock"), "").unwrap();
-    cluster.eventually("it opens the other folder", |cluster| {
-        cluster.log("h1").contains("the folders of blocks have changed")
-    });
     cluster.mend(&["issue", "helper", "h1", "--valid-for", "900d"]).ok();
     cluster.eventually("the new certificate is in the metrics", |_| {
         let now = expires();
         now.is_some() && now != first
     });
+}
+
+/// The helper opens its folder again when another disk is mounted there.
+#[test]
+fn the_metrics_of_a_helper_follow_its_certificate_after_its_folder_was_exchanged() {
+    let (cluster, port, _ports) = measured_helper();
+    exchange_folder(&cluster, false);
+    cluster.eventually("it opens the other folder", |cluster| {
+        cluster.log("h1").contains("the folders of blocks have changed")
+    });
+    await_renewal(&cluster, port);
+}
+
+#[test]
+fn the_metrics_of_a_helper_follow_its_certificate_while_its_folder_cannot_be_opened() {
+    let (cluster, port, _ports) = measured_helper();
+    let _lock = exchange_folder(&cluster, true);
+    cluster.eventually("it cannot open the other folder", |cluster| {
+        cluster.log("h1").contains("cannot open the folder of blocks")
+    });
+    await_renewal(&cluster, port);
 }
 
 /// On an address that other machines can reach, only a monitor or a client may read a helper's metrics.

@@ -10,9 +10,11 @@ use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::niceness::yield_processors;
+use crate::watch::DiskWatch;
 
 /// Number of bytes after which a sync is started.
 const STRETCH_BYTES: u64 = 8 << 20;
@@ -21,6 +23,8 @@ const STRETCH_BYTES: u64 = 8 << 20;
 #[derive(Debug)]
 pub struct SteadyFile<T = ()> {
     file: File,
+    /// The watch of the file's disk, if there is one.
+    watch: Option<Arc<DiskWatch>>,
     /// Bytes written since the last sync began.
     since: u64,
     running: Option<JoinHandle<io::Result<T>>>,
@@ -43,7 +47,13 @@ impl SteadyFile {
 impl<T: Send + 'static> SteadyFile<T> {
     /// Wraps a file that has no other writer.
     pub fn new(file: File) -> Self {
-        Self { file, since: 0, running: None }
+        Self { file, watch: None, since: 0, running: None }
+    }
+
+    /// Like [`new`](Self::new), for a file on a disk with a watch, which records each write and each sync as a step
+    /// of a [write](DiskWatch::write).
+    pub fn watched(file: File, watch: Arc<DiskWatch>) -> Self {
+        Self { watch: Some(watch), ..Self::new(file) }
     }
 
     /// Writes all of `bytes` at `offset`. Returns whether it is time to [join](Self::join) the previous sync
@@ -52,7 +62,7 @@ impl<T: Send + 'static> SteadyFile<T> {
     /// # Errors
     /// An error of this write.
     pub fn write(&mut self, bytes: &[u8], offset: u64) -> io::Result<bool> {
-        self.file.write_all_at(bytes, offset)?;
+        step(self.watch.as_deref(), || self.file.write_all_at(bytes, offset))?;
         self.since += bytes.len() as u64;
         let is_busy = self.running.as_ref().is_some_and(|sync| !sync.is_finished());
         Ok(self.since >= STRETCH_BYTES && !is_busy)
@@ -65,11 +75,11 @@ impl<T: Send + 'static> SteadyFile<T> {
     /// If the process cannot open more files.
     pub fn write_out(&mut self, then: impl FnOnce(&File) -> T + Send + 'static) -> io::Result<()> {
         debug_assert!(self.running.is_none(), "the previous thread must be joined first");
-        let file = self.file.try_clone()?;
+        let (file, watch) = (self.file.try_clone()?, self.watch.clone());
         let named = thread::Builder::new().name("write-back".to_owned());
         // If no thread can be started, the final sync writes these bytes.
         let work = move || {
-            file.sync_data()?;
+            step(watch.as_deref(), || file.sync_data())?;
             yield_processors();
             Ok(then(&file))
         };
@@ -84,7 +94,7 @@ impl<T: Send + 'static> SteadyFile<T> {
     /// An error of this sync or of an earlier one.
     pub fn sync_all(&mut self) -> io::Result<()> {
         self.join()?;
-        self.file.sync_all()
+        step(self.watch.as_deref(), || self.file.sync_all())
     }
 
     /// Waits for the thread, if one is running, and returns its result.
@@ -94,6 +104,14 @@ impl<T: Send + 'static> SteadyFile<T> {
     pub fn join(&mut self) -> io::Result<Option<T>> {
         let panicked = |_| Err(io::Error::other("the sync's thread panicked"));
         self.running.take().map(|sync| sync.join().unwrap_or_else(panicked)).transpose()
+    }
+}
+
+/// Runs `work` as a step of a [write](DiskWatch::write) on the disk with this watch.
+fn step<R>(watch: Option<&DiskWatch>, work: impl FnOnce() -> R) -> R {
+    match watch {
+        Some(watch) => watch.write(work),
+        None => work(),
     }
 }
 
@@ -108,6 +126,9 @@ impl<T> Deref for SteadyFile<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -122,6 +143,40 @@ mod tests {
         file.sync_all().unwrap();
         assert!(file.running.is_none());
         assert_eq!(std::fs::read(&path).unwrap(), vec![7; 27 << 20]);
+    }
+
+    /// Waits until the disk has a step of a write in progress, while `work` is repeated.
+    fn await_step(watch: &Arc<DiskWatch>, mut work: impl FnMut()) {
+        let (watch, begun) = (Arc::clone(watch), Instant::now());
+        let watching = thread::spawn(move || {
+            while !watch.write_hangs() {
+                thread::yield_now();
+            }
+        });
+        while !watching.is_finished() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no step is recorded");
+            work();
+        }
+    }
+
+    /// The watch has no patience, so each step in progress takes too long.
+    #[test]
+    fn writes_and_syncs_are_steps_on_a_disk_that_is_watched() {
+        let watch = Arc::new(DiskWatch::with_patience(Path::new("/d1"), Duration::ZERO));
+        let watched = || SteadyFile::<()>::watched(tempfile::tempfile().unwrap(), Arc::clone(&watch));
+        let piece = vec![7; 1 << 20];
+        let mut file = watched();
+        await_step(&watch, || {
+            file.write(&piece, 0).unwrap();
+        });
+        let mut file = watched();
+        await_step(&watch, || file.sync_all().unwrap());
+        let mut file = watched();
+        await_step(&watch, || {
+            file.write_out(|_| ()).unwrap();
+            file.join().unwrap();
+        });
+        assert!(!watch.write_hangs(), "all steps have ended");
     }
 
     /// The system reports a write error only once, so the result of a sync must survive until the next write

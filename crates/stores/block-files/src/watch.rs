@@ -1,7 +1,8 @@
 //! Notices a disk that hangs, is unmounted or fails, so that it does not affect the use of other disks.
 //!
 //! A system call that waits for a disk cannot be cancelled. [`DiskWatch`] therefore records when each use of
-//! a disk began. If a use takes too long, the disk hangs, and further uses fail at once until that use ends.
+//! a disk began. If a use takes too long, the disk hangs, and further uses fail at once until that use ends. Steps of
+//! writes are recorded too, but do not make a disk hang.
 //!
 //! If a disk is unmounted, its files are not found, although they exist. [`DiskWatch::look`] therefore checks that
 //! the folder is still at its path before it returns that a file does not exist.
@@ -48,15 +49,17 @@ struct Failures {
     last: Instant,
 }
 
-/// The uses in progress.
+/// The uses and the steps of writes in progress.
 #[derive(Debug, Default)]
 struct Uses {
     /// When each use will have taken too long, by its number.
     due: BTreeMap<u64, Instant>,
+    /// When each step of a write will have taken too long, by its number.
+    writes_due: BTreeMap<u64, Instant>,
     next: u64,
 }
 
-/// A use in progress. Dropping it ends the use.
+/// A use or a step of a write in progress. Dropping it ends the use or step.
 struct Using<'w> {
     watch: &'w DiskWatch,
     number: u64,
@@ -106,6 +109,22 @@ impl DiskWatch {
         self.run_within(READ_FACTOR * self.patience, work)
     }
 
+    /// Runs `work`, one step of the write of a block: a system call or a few, such as an fsync or a rename.
+    ///
+    /// An fsync on a busy disk may take minutes, so a step that takes long does not make the disk hang. Only
+    /// [`write_hangs`](Self::write_hangs) reports it.
+    pub fn write<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _using = self.begin(self.patience, |uses| &mut uses.writes_due);
+        work()
+    }
+
+    /// Whether a step of a [write](Self::write) takes too long. Never waits.
+    ///
+    /// Its writer keeps the folders of the store locked, so they cannot be opened again until the step has ended.
+    pub fn write_hangs(&self) -> bool {
+        is_past_due(&self.uses().writes_due)
+    }
+
     /// Like [`run`](Self::run), for work by paths. Afterwards checks that the disk is still mounted.
     ///
     /// # Errors
@@ -124,7 +143,7 @@ impl DiskWatch {
         work: impl FnOnce() -> Result<T, BlockError>,
     ) -> Result<T, BlockError> {
         self.check()?;
-        let _using = self.begin(limit);
+        let _using = self.begin(limit, |uses| &mut uses.due);
         work()
     }
 
@@ -133,8 +152,8 @@ impl DiskWatch {
     /// # Errors
     /// [`BlockError::Hangs`].
     pub fn check(&self) -> Result<(), BlockError> {
-        let first_due = self.uses().due.values().min().copied();
-        match first_due.is_some_and(|due| due <= Instant::now()) {
+        let hangs = is_past_due(&self.uses().due);
+        match hangs {
             true => Err(self.hangs()),
             false => Ok(()),
         }
@@ -265,11 +284,12 @@ impl DiskWatch {
         BlockError::Hangs { path: self.folder.display().to_string() }
     }
 
-    fn begin(&self, limit: Duration) -> Using<'_> {
+    /// Records a use or a step of a write in the map that `of` returns.
+    fn begin(&self, limit: Duration, of: fn(&mut Uses) -> &mut BTreeMap<u64, Instant>) -> Using<'_> {
         let mut uses = self.uses();
         let number = uses.next;
         uses.next += 1;
-        uses.due.insert(number, Instant::now() + limit);
+        of(&mut uses).insert(number, Instant::now() + limit);
         Using { watch: self, number }
     }
 
@@ -280,8 +300,15 @@ impl DiskWatch {
 
 impl Drop for Using<'_> {
     fn drop(&mut self) {
-        self.watch.uses().due.remove(&self.number);
+        let mut uses = self.watch.uses();
+        uses.due.remove(&self.number);
+        uses.writes_due.remove(&self.number);
     }
+}
+
+/// Whether one of these times has come.
+fn is_past_due(due: &BTreeMap<u64, Instant>) -> bool {
+    due.values().min().is_some_and(|first| *first <= Instant::now())
 }
 
 /// Returns the folders of which it is [not known](DiskWatch::is_silent) which files they hold.
@@ -359,6 +386,21 @@ mod tests {
             thread::yield_now();
         }
         watch.run(|| Ok(())).unwrap();
+    }
+
+    /// Jobs go on while an fsync takes long, and blocks on the disk are read.
+    #[test]
+    fn a_write_that_takes_long_is_no_hang_of_the_disk() {
+        let watch = DiskWatch::with_patience(Path::new("/d1"), Duration::ZERO);
+        assert!(!watch.write_hangs());
+        watch.write(|| {
+            watch.run(|| Ok(())).unwrap();
+            assert!(watch.write_hangs() && !watch.is_silent());
+        });
+        assert!(!watch.write_hangs());
+        assert!(!watch.run(|| Ok(watch.write_hangs())).unwrap(), "it is no write");
+        let patient = DiskWatch::new(Path::new("/d1"));
+        patient.write(|| assert!(!patient.write_hangs(), "it has just begun"));
     }
 
     /// A read of a bad sector may take longer than a look at a folder.

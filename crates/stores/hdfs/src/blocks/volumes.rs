@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block_files::{
     DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes, is_of_disk,
@@ -37,6 +38,8 @@ pub(super) struct Volumes {
     /// The watches of folders that were left out because their disks did not answer.
     left_out: Vec<Arc<DiskWatch>>,
     own_names: OwnNames,
+    /// Whether it was logged that a write keeps the folders from being opened again.
+    is_wait_logged: AtomicBool,
     _locks: Vec<FolderLock>,
 }
 
@@ -222,7 +225,8 @@ impl Volumes {
         let pool = open.first().map(|(_, pool, _)| pool.clone());
         let Some(pool) = pool else { return Err(failed.unwrap_or_else(none)) };
         let (volumes, locks) = open.into_iter().map(|(volume, _, lock)| (volume, lock)).unzip();
-        Ok(Self { pool, volumes, left_out, own_names: OwnNames::default(), _locks: locks })
+        let (own_names, is_wait_logged) = Default::default();
+        Ok(Self { pool, volumes, left_out, own_names, is_wait_logged, _locks: locks })
     }
 
     /// Returns the name of the block pool.
@@ -374,7 +378,7 @@ impl Volumes {
     /// Whether the folders must be opened again, because a disk answers again that did not when they were opened, or
     /// another folder is at a path. Also lists the folders again whose disks were not mounted.
     ///
-    /// While an operation on a used disk hangs, the folders stay locked and could not be opened again.
+    /// While an operation or a write on a used disk hangs, the folders stay locked and could not be opened again.
     pub(super) fn has_returned(&self) -> bool {
         // All are examined, also to note those that are not mounted.
         let displaced: Vec<bool> = self.volumes.iter().map(|volume| volume.watch.is_displaced()).collect();
@@ -383,7 +387,23 @@ impl Volumes {
             volume.watch.note_list(listed.is_ok());
         }
         let hangs = self.volumes.iter().any(|volume| volume.watch.check().is_err());
-        !hangs && (displaced.contains(&true) || self.left_out.iter().any(|watch| watch.check().is_ok()))
+        let has_returned =
+            displaced.contains(&true) || self.left_out.iter().any(|watch| watch.check().is_ok());
+        !hangs && has_returned && !self.awaits_write()
+    }
+
+    /// Whether a write hangs that keeps the folders locked. Logs the first one.
+    fn awaits_write(&self) -> bool {
+        let Some(volume) = self.volumes.iter().find(|volume| volume.watch.write_hangs()) else {
+            return false;
+        };
+        if !self.is_wait_logged.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                folder = %volume.watch.folder().display(),
+                "a folder has changed, but a write to this disk does not end; the folders are opened again after it"
+            );
+        }
+        true
     }
 }
 
@@ -474,11 +494,16 @@ fn check_layout(current: &Path) -> Result<(), BlockError> {
 mod tests {
     use std::sync::mpsc;
     use std::thread;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
+    use store_api::Intake;
+
+    use super::super::meta::ChecksumFormat;
+    use super::super::writer::{Destination, ReplicaWriter, Shared};
     use super::*;
 
     const POOL: &str = "BP-1-127.0.0.1-1";
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Creates a disk of a DataNode with one replica.
     fn make_disk(folder: &Path, replica: &ReplicaName) {
@@ -492,6 +517,20 @@ mod tests {
         fs::create_dir_all(parent(&files.bytes)).unwrap();
         fs::write(files.bytes, "bytes").unwrap();
         fs::write(files.meta, "sums").unwrap();
+    }
+
+    /// Waits until the disk has a step of a write in progress, while `work` is repeated. The watch has no patience.
+    fn await_step(watch: &Arc<DiskWatch>, mut work: impl FnMut()) {
+        let (watch, begun) = (Arc::clone(watch), Instant::now());
+        let watching = thread::spawn(move || {
+            while !watch.write_hangs() {
+                thread::yield_now();
+            }
+        });
+        while !watching.is_finished() {
+            assert!(begun.elapsed() < PATIENCE, "no step is recorded");
+            work();
+        }
     }
 
     #[test]
@@ -534,5 +573,48 @@ mod tests {
         }
         volumes.volumes[1].watch = Arc::new(DiskWatch::new(&folders[1]));
         assert_eq!(volumes.list().unwrap(), (vec![(first, 5), (second, 5)], Vec::new()));
+    }
+
+    #[test]
+    fn folders_are_not_opened_again_while_a_write_hangs() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = ["a", "b"].map(|disk| root.path().join(disk));
+        for (folder, block) in folders.iter().zip(1..) {
+            make_disk(folder, &ReplicaName::new(block, 1001).unwrap());
+        }
+        let mut volumes = Volumes::open(&folders, None).unwrap();
+        let watch = Arc::new(DiskWatch::with_patience(&folders[0], Duration::ZERO));
+        volumes.volumes[0].watch = Arc::clone(&watch);
+        // Another disk is mounted in place of the second one. A helper has used it before.
+        fs::rename(&folders[1], root.path().join("aside")).unwrap();
+        fs::create_dir(&folders[1]).unwrap();
+        fs::write(folders[1].join(OWN_LOCK), "").unwrap();
+        watch.write(|| {
+            assert!(!volumes.has_returned());
+            let silent = [folders[1].display().to_string()];
+            assert_eq!(volumes.silent_folders(), silent, "a disk with a slow write is in use");
+        });
+        assert!(volumes.has_returned());
+    }
+
+    #[test]
+    fn the_watch_of_a_disk_records_the_writes_of_replicas() {
+        let root = tempfile::tempdir().unwrap();
+        let folders = [root.path().join("a")];
+        let [there, name] = [1, 2].map(|block| ReplicaName::new(block, 1001).unwrap());
+        make_disk(&folders[0], &there);
+        fs::create_dir(folders[0].join("current").join(POOL).join("tmp")).unwrap();
+        let mut volumes = Volumes::open(&folders, None).unwrap();
+        let watch = Arc::new(DiskWatch::with_patience(&folders[0], Duration::ZERO));
+        volumes.volumes[0].watch = Arc::clone(&watch);
+        let (shared, bytes) = (Arc::new(Shared::new(volumes)), vec![7; 1 << 20]);
+        let create = || {
+            let place = Destination { volume: 0, name };
+            let format = ChecksumFormat::default();
+            ReplicaWriter::create(Arc::clone(&shared), place, bytes.len() as u64, format).unwrap()
+        };
+        await_step(&watch, || drop(create()));
+        let mut writer = create();
+        await_step(&watch, || writer.write_at(0, &bytes).unwrap());
     }
 }

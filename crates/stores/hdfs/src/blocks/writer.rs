@@ -87,7 +87,10 @@ impl ReplicaWriter {
             place.name.block_id(),
             shared.volumes.temporary(&shared.volumes.all()[place.volume], &place.name),
         );
-        let make = |path| OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        let watch = Arc::clone(&temporary.watch);
+        let make = |path: &Path| {
+            watch.write(|| OpenOptions::new().read(true).write(true).create_new(true).open(path))
+        };
         let file = make(&temporary.bytes).map_err(block_fault(&block, &temporary.bytes))?;
         let meta = make(&temporary.meta).map_err(|error| {
             drop(fs::remove_file(&temporary.bytes));
@@ -99,15 +102,20 @@ impl ReplicaWriter {
             place,
             block,
             temporary,
-            file: SteadyFile::new(file),
+            file: SteadyFile::watched(file, watch),
             meta,
             format,
             draft,
             ragged: Extents::default(),
             committed: false,
         };
-        writer.size()?; // On an error, the writer is dropped, which removes the files.
+        writer.step(|| writer.size())?; // On an error, the writer is dropped, which removes the files.
         Ok(writer)
+    }
+
+    /// Runs one step of the [write](block_files::DiskWatch::write) on the replica's disk.
+    fn step<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.temporary.watch.write(work)
     }
 
     fn size(&self) -> Result<(), BlockError> {
@@ -144,7 +152,7 @@ impl ReplicaWriter {
     fn write_sums(&self, first_chunk: u64, bytes: &[u8]) -> Result<(), BlockError> {
         let sums: Vec<u8> = self.format.sums(bytes).flatten().collect();
         debug_assert_eq!(sums.len() % SUM_BYTES, 0);
-        let written = self.meta.write_all_at(&sums, self.format.sums_at(first_chunk));
+        let written = self.step(|| self.meta.write_all_at(&sums, self.format.sums_at(first_chunk)));
         written.map_err(block_fault(&self.block, &self.temporary.meta))
     }
 
@@ -153,7 +161,7 @@ impl ReplicaWriter {
         for index in self.ragged.ranges().flatten() {
             let range = self.format.chunk(index, self.bytes());
             let mut chunk = vec![0; (range.end - range.start) as usize];
-            let read = self.file.read_exact_at(&mut chunk, range.start);
+            let read = self.step(|| self.file.read_exact_at(&mut chunk, range.start));
             read.map_err(block_fault(&self.block, &self.temporary.bytes))?;
             self.write_sums(index, &chunk)?;
         }
@@ -163,7 +171,7 @@ impl ReplicaWriter {
 
     fn sync(&mut self) -> Result<(), BlockError> {
         self.file.sync_all().map_err(block_fault(&self.block, &self.temporary.bytes))?;
-        self.meta.sync_all().map_err(block_fault(&self.block, &self.temporary.meta))
+        self.step(|| self.meta.sync_all()).map_err(block_fault(&self.block, &self.temporary.meta))
     }
 
     /// Returns the digest of the sealed replica; an error if the replica is not sealed.
@@ -223,8 +231,10 @@ impl ReplicaWriter {
     /// because checksums without bytes are ignored.
     fn remove_own(&self) {
         let files = self.volume().files(&self.place.name);
-        remove_if(&files.bytes, &self.file);
-        remove_if(&files.meta, &self.meta);
+        self.step(|| {
+            remove_if(&files.bytes, &self.file);
+            remove_if(&files.meta, &self.meta);
+        });
     }
 
     /// Returns the replica's name as a block id.
@@ -273,13 +283,15 @@ impl ReplicaWriter {
     /// same block was just removed.
     fn rename_alone(mut self: Box<Self>, was_there: bool) -> Result<Named, BlockError> {
         self.check_sealed()?;
-        let shared = Arc::clone(&self.shared);
+        let (shared, watch) = (Arc::clone(&self.shared), Arc::clone(&self.temporary.watch));
         let _alone = shared.committing.lock().unwrap_or_else(PoisonError::into_inner);
         if !was_there {
             self.check_others()?;
         }
-        self.volume().forget_list()?;
-        let replaces = self.rename(was_there)?;
+        let replaces = watch.write(|| {
+            self.volume().forget_list()?;
+            self.rename(was_there)
+        })?;
         Ok(Named { writer: self, replaces })
     }
 }
@@ -334,8 +346,10 @@ impl Drop for ReplicaWriter {
     fn drop(&mut self) {
         if !self.committed {
             // If the removal fails, the helper or the DataNode removes the files at its next start.
-            let _ = fs::remove_file(&self.temporary.bytes);
-            let _ = fs::remove_file(&self.temporary.meta);
+            self.step(|| {
+                let _ = fs::remove_file(&self.temporary.bytes);
+                let _ = fs::remove_file(&self.temporary.meta);
+            });
         }
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use block_files::{
     DiskWatch, FolderLock, OWN_LOCK, OWN_PREFIX, OwnNames, exists, fault, file_bytes, free_bytes,
@@ -41,6 +42,8 @@ pub(super) struct Folders {
     /// until the folders are opened again.
     left_out: BTreeSet<PathBuf>,
     own_names: OwnNames,
+    /// Whether it was logged that a write keeps the folders from being opened again.
+    is_wait_logged: AtomicBool,
     _locks: Vec<FolderLock>,
 }
 
@@ -90,7 +93,8 @@ impl Folders {
         for folder in &small {
             watches.entry(folder.clone()).or_insert_with(|| watched(folder));
         }
-        Self { data, small, watches, left_out, own_names: OwnNames::default(), _locks: locks }
+        let (own_names, is_wait_logged) = Default::default();
+        Self { data, small, watches, left_out, own_names, is_wait_logged, _locks: locks }
     }
 
     /// Runs `work`, one short use of a folder's disk by paths. An error that is the fault of the disk proves nothing
@@ -143,7 +147,7 @@ impl Folders {
     /// Whether the folders must be opened again, because one that was left out can be opened now, or another folder is
     /// at a path. Also lists the folders again that could not be listed.
     ///
-    /// While an operation on a used disk hangs, the folders stay locked and could not be opened again.
+    /// While an operation or a write on a used disk hangs, the folders stay locked and could not be opened again.
     pub(super) fn has_returned(&self) -> bool {
         // All are examined, also to note those that are not mounted.
         let displaced: Vec<bool> = self.used().map(|folder| self.watches[folder].is_displaced()).collect();
@@ -160,7 +164,21 @@ impl Folders {
         for (folder, opened) in self.left_out.iter().zip(&opened) {
             opened.as_ref().err().into_iter().for_each(|error| self.watches[folder].note_error(error));
         }
-        displaced.contains(&true) || opened.iter().any(Result::is_ok)
+        (displaced.contains(&true) || opened.iter().any(Result::is_ok)) && !self.awaits_write()
+    }
+
+    /// Whether a write hangs that keeps the folders locked. Logs the first one.
+    fn awaits_write(&self) -> bool {
+        let Some(folder) = self.small.iter().find(|folder| self.watches[*folder].write_hangs()) else {
+            return false;
+        };
+        if !self.is_wait_logged.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                folder = %folder.display(),
+                "a folder has changed, but a write to this disk does not end; the folders are opened again after it"
+            );
+        }
+        true
     }
 
     /// Returns the folders of shards that were opened.
@@ -379,8 +397,10 @@ impl Folders {
             file.sync_all()?;
             fs::rename(&temporary, path)
         };
-        made().map_err(fault(path)).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
-        sync_folder(folder)
+        self.watches[folder].write(|| {
+            made().map_err(fault(path)).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+            sync_folder(folder)
+        })
     }
 
     /// Returns the content of the volume's `.vif`, preferably of the copy in `folder`; `None` if the server
@@ -597,7 +617,13 @@ mod tests {
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use store_api::Intake;
+
+    use super::super::shard_blocks::Shared;
+    use super::super::writer::ShardWriter;
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     fn shard(name: &str) -> ShardName {
         ShardName::from_str(name).unwrap()
@@ -784,5 +810,59 @@ mod tests {
         let _end = hang(&folders.watches[&first]);
         assert!(!folders.has_returned());
         assert!(Folders::open(&[folder("c")], None).is_err(), "there is no other folder");
+    }
+
+    /// Opens the folders of [`open_two`]. The watch of the first one has no patience.
+    fn open_two_impatiently(root: &Path) -> (Folders, [PathBuf; 2], Arc<DiskWatch>) {
+        let (mut folders, disks) = open_two(root);
+        let watch = Arc::new(DiskWatch::with_patience(&disks[0], Duration::ZERO));
+        folders.watches.insert(disks[0].clone(), Arc::clone(&watch));
+        (folders, disks, watch)
+    }
+
+    #[test]
+    fn folders_are_not_opened_again_while_a_write_hangs() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, disks, watch) = open_two_impatiently(root.path());
+        // Another disk is mounted in place of the second one. A helper has used it before.
+        fs::rename(&disks[1], root.path().join("aside")).unwrap();
+        fs::create_dir(&disks[1]).unwrap();
+        fs::write(disks[1].join(OWN_LOCK), "").unwrap();
+        watch.write(|| {
+            assert!(!folders.has_returned());
+            let silent = [disks[1].display().to_string()];
+            assert_eq!(folders.silent(), silent, "a disk with a slow write is in use");
+        });
+        assert!(folders.has_returned());
+    }
+
+    /// Waits until the disk has a step of a write in progress, while `work` is repeated. The watch has no patience.
+    fn await_step(watch: &Arc<DiskWatch>, mut work: impl FnMut()) {
+        let (watch, begun) = (Arc::clone(watch), Instant::now());
+        let watching = thread::spawn(move || {
+            while !watch.write_hangs() {
+                thread::yield_now();
+            }
+        });
+        while !watching.is_finished() {
+            assert!(begun.elapsed() < PATIENCE, "no step is recorded");
+            work();
+        }
+    }
+
+    #[test]
+    fn the_watch_of_a_disk_records_the_writes_of_shards_and_other_files() {
+        let root = tempfile::tempdir().unwrap();
+        let (folders, disks, watch) = open_two_impatiently(root.path());
+        await_step(&watch, || folders.put(&disks[0].join("17.vif"), b"{}").unwrap());
+        fs::remove_file(disks[0].join("17.vif")).unwrap();
+        let (shared, bytes) = (Arc::new(Shared::new(folders)), vec![7; 1 << 20]);
+        let create = || {
+            let (shared, bytes) = (Arc::clone(&shared), bytes.len() as u64);
+            ShardWriter::create(shared, shard("17.ec05"), &disks[0], bytes, false).unwrap()
+        };
+        await_step(&watch, || drop(create()));
+        let mut writer = create();
+        await_step(&watch, || writer.write_at(0, &bytes).unwrap());
     }
 }

@@ -71,8 +71,7 @@ impl ShardBlocks {
     /// [`BlockError::Io`] if a folder cannot be used, or another helper uses it; the error of the first disk if no
     /// disk works.
     pub fn open(folders: &[PathBuf], index: Option<&Path>) -> Result<Self, BlockError> {
-        let folders = Folders::open(folders, index)?;
-        let shared = Shared { folders, memory: Memory::default(), unchecked: Mutex::default() };
+        let shared = Shared::new(Folders::open(folders, index)?);
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -232,6 +231,10 @@ impl ShardBlocks {
 }
 
 impl Shared {
+    pub(super) fn new(folders: Folders) -> Self {
+        Self { folders, memory: Memory::default(), unchecked: Mutex::default() }
+    }
+
     fn unchecked(&self) -> MutexGuard<'_, BTreeMap<VolumeName, Encoding>> {
         self.unchecked.lock().unwrap_or_else(PoisonError::into_inner)
     }

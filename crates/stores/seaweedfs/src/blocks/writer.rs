@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use block_files::{Draft, SteadyFile, block_fault, exists, fault, sync_folder};
+use block_files::{DiskWatch, Draft, SteadyFile, block_fault, exists, fault, sync_folder};
 use repair::{BlockId, Digest};
 use store_api::{BlockError, BlockReader, BlockWriter, Intake, Publish, ReadBack};
 
@@ -28,6 +28,8 @@ pub(super) struct ShardWriter {
     block: BlockId,
     folder: PathBuf,
     temporary: PathBuf,
+    /// The watch of the folder's disk, which records the steps of the [write](DiskWatch::write).
+    watch: Arc<DiskWatch>,
     file: SteadyFile,
     /// The volume's encoding when the write began.
     encoding: Encoding,
@@ -51,10 +53,10 @@ impl ShardWriter {
     ) -> Result<Self, BlockError> {
         let encoding = shared.encoding(&shard.volume, folder)?;
         let (block, temporary) = (shard.block_id(), shared.folders.temporary(folder, &shard));
-        let fault = block_fault(&block, &temporary);
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).open(&temporary).map_err(&fault)?;
-        let sized = file.set_len(bytes).map_err(&fault);
+        let (watch, fault) = (shared.folders.watch(folder), block_fault(&block, &temporary));
+        let make = || OpenOptions::new().read(true).write(true).create_new(true).open(&temporary);
+        let file = watch.write(make).map_err(&fault)?;
+        let sized = watch.write(|| file.set_len(bytes)).map_err(&fault);
         drop(fault);
         let chunks = vec![None; bytes.div_ceil(CHUNK_BYTES) as usize];
         let draft = Draft::new(block.clone(), &temporary, bytes);
@@ -64,7 +66,8 @@ impl ShardWriter {
             block,
             folder: folder.to_owned(),
             temporary,
-            file: SteadyFile::new(file),
+            file: SteadyFile::watched(file, Arc::clone(&watch)),
+            watch,
             encoding,
             uses_checksums,
             draft,
@@ -100,7 +103,7 @@ impl ShardWriter {
                 let range = self.chunk(index);
                 let chunk = &mut storage[..(range.end - range.start) as usize];
                 let fault = block_fault(&self.block, &self.temporary);
-                self.file.read_exact_at(chunk, range.start).map_err(fault)?;
+                self.watch.write(|| self.file.read_exact_at(chunk, range.start)).map_err(fault)?;
                 self.chunks[index] = Some(crc32c(chunk));
             }
         }
@@ -187,6 +190,21 @@ impl ShardWriter {
             "the server has this shard on another disk as well and would serve that copy: remove it first";
         Err(fault(other)(io::Error::new(io::ErrorKind::AlreadyExists, text)))
     }
+
+    /// Renames the file, durably.
+    fn rename(&mut self) -> Result<(), BlockError> {
+        let path = self.folder.join(self.shard.to_string());
+        let replaces = exists(&path)?;
+        fs::rename(&self.temporary, &path).map_err(fault(&path))?;
+        self.committed = true;
+        let synced = sync_folder(&self.folder);
+        // The rename must be durable before SeaweedFS mounts the file, so the file is removed if the sync fails. If
+        // it replaced another one, there would be none left.
+        if synced.is_err() && !replaces {
+            let _ = fs::remove_file(&path);
+        }
+        synced
+    }
 }
 
 impl Intake for ShardWriter {
@@ -237,24 +255,16 @@ impl Publish for ShardWriter {
         self.check_other_disks()?;
         // If a crash follows, these copies of `.vif` and `.ecsum` remain and do no harm.
         self.shared.folders.complete(&self.shard.volume, &self.folder)?;
-        let path = self.folder.join(self.shard.to_string());
-        let replaces = exists(&path)?;
-        fs::rename(&self.temporary, &path).map_err(fault(&path))?;
-        self.committed = true;
-        let synced = sync_folder(&self.folder);
-        // The rename must be durable before SeaweedFS mounts the file, so the file is removed if the sync fails. If
-        // it replaced another one, there would be none left.
-        if synced.is_err() && !replaces {
-            let _ = fs::remove_file(&path);
-        }
-        synced.map(|()| None)
+        let watch = Arc::clone(&self.watch);
+        watch.write(|| self.rename()).map(|()| None)
     }
 }
 
 impl Drop for ShardWriter {
     fn drop(&mut self) {
         if !self.committed {
-            let _ = fs::remove_file(&self.temporary); // If that fails, the next start removes it.
+            // If that fails, the next start removes the file.
+            self.watch.write(|| drop(fs::remove_file(&self.temporary)));
         }
     }
 }
