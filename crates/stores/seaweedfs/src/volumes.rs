@@ -240,6 +240,9 @@ impl Volumes {
         for kept in self.kept.values_mut() {
             rename((former, server), &mut kept.homes, &mut kept.origins);
         }
+        for (.., from) in self.unseen_moves.iter_mut().filter(|(.., from)| from == former) {
+            from.clone_from(server);
+        }
     }
 
     /// Returns the shards that were first listed on other servers than the recorded one since the last call, each with

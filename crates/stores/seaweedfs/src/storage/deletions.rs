@@ -155,6 +155,17 @@ impl State {
         self.late_deletions.entries.insert(it.clone(), why);
     }
 
+    /// Continues the late deletions, and the second looks, at a server that is listed under another ID now.
+    pub fn rename_late_deletions(&mut self, former: &ServerId, server: &ServerId) {
+        let renamed = self.late_deletions.entries.extract_if(.., |it, _| it.server == former.0);
+        let renamed: Vec<(Late, String)> = renamed.collect();
+        for (it, why) in renamed {
+            self.keep_records([(it.key(), None)]);
+            self.note_late(&Late { server: server.0.clone(), ..it }, why);
+        }
+        second_looks::rename(self, former, server);
+    }
+
     fn forget_late(&mut self, it: &Late) {
         if self.late_deletions.entries.remove(it).is_some() {
             self.keep_records([(it.key(), None)]);

@@ -118,7 +118,8 @@ pub(super) fn attachment() -> Attachment {
     }
 }
 
-fn start_with(paper: &Arc<Mutex<Paper>>, attachment: Attachment) -> AttachedCatalog {
+/// Like [`start`], with this description of the cluster.
+pub(super) fn start_with(paper: &Arc<Mutex<Paper>>, attachment: Attachment) -> AttachedCatalog {
     let master = MasterClient::new(Vec::new(), Security::plain());
     let records: SharedRecords = paper.clone();
     let shared = |ledger, teller| Shared::new(master, attachment, ledger, teller);

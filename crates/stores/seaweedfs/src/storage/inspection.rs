@@ -400,7 +400,7 @@ impl Shared {
                 // The server does not have open what it creates now, so nothing is unmounted during the copy.
                 (SmallFile::Ecx, Problem::Missing) if serves && disk == 0 => {
                     bring.await?;
-                    self.remounted(hold, name, server, &connection, async { Ok(()) }).await?;
+                    self.remount(hold, name, server, &connection).await?;
                 }
                 // An index must not change while the server has it open.
                 (SmallFile::Ecx, _) if serves => {

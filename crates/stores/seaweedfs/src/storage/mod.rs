@@ -27,6 +27,7 @@ mod parity_verdicts;
 mod publishing;
 mod remounts;
 mod server_folders;
+mod server_ids;
 mod server_nodes;
 mod side_files;
 mod small_files;
@@ -104,7 +105,7 @@ impl System for Shared {
 
     fn heed(&self, write: &RecordWrite, _: &Done) {
         if let RecordWrite::ForgetNode(node) = write {
-            self.known.state().view.forget_node(*node);
+            self.known.state().forget_node(*node);
         }
     }
 

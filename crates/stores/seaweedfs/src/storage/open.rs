@@ -96,6 +96,7 @@ pub fn open(attachment: Attachment, records: SharedRecords) -> Result<Storage, A
     let catalog = AttachedCatalog::start(Arc::clone(&records), shared)?;
     let (shared, runtime) = (catalog.system(), catalog.runtime());
     shared.known.recall_homes()?;
+    shared.known.recall_server_ids()?;
     shared.known.recall()?;
     shared.known.recall_doubts()?;
     shared.known.recall_withdrawals()?;

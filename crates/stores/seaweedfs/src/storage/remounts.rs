@@ -2,7 +2,8 @@
 //! to make the server drop its cached locations of other shards.
 //!
 //! A server that has mounted no shards of a volume answers a client's deletion with success, and does not record it. So
-//! as little as possible happens while none are mounted.
+//! as little as possible happens while none are mounted. If the shards are on several disks, some stay mounted, unless an
+//! index is replaced: all disks may use the same one.
 //!
 //! **Invariants:** the shards are mounted again however the work in between ends. Before another server unmounts
 //! shards of the volume, the master's listing shows whether these are mounted again.
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claims::Hold;
+use super::needles::journalled;
 use super::publishing::check_mounted;
 use super::state::Shared;
 use crate::blocks::VolumeName;
@@ -112,6 +114,16 @@ impl Mounts for VolumeServer {
     }
 }
 
+/// Returns the shards that stay mounted in each turn of a [`remount`](Shared::remount), given the mounted ones by disk:
+/// those of the last disk, and then all others. If they are on one disk, there is one turn, and none stay.
+fn kept_by_turn(disks: &BTreeMap<u32, Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut others: Vec<Vec<u8>> = disks.values().cloned().collect();
+    match others.pop() {
+        Some(last) if !others.is_empty() => vec![last, others.concat()],
+        _ => vec![Vec::new()],
+    }
+}
+
 /// Unmounts shards of a server while `work` runs, and mounts them again. Returns the result of the work, and the
 /// shards that the server does not mount again, with the reasons.
 pub(super) async fn unmounted_during<S: Mounts>(
@@ -148,6 +160,62 @@ async fn mount_again<S: Mounts>(server: &S, name: &VolumeName, shard: u8) -> Res
 }
 
 impl Shared {
+    /// Unmounts and mounts all of a server's shards of a volume, so that the server drops its cached locations of other
+    /// shards and opens its files again. If they are on several disks, the shards of the last disk stay mounted while the
+    /// others are unmounted, and then the others. The caller must hold the cluster's lock for the volume.
+    ///
+    /// # Errors
+    /// As for [`remounted`](Self::remounted).
+    pub(super) async fn remount(
+        &self,
+        hold: &Hold,
+        name: &VolumeName,
+        server: &ServerId,
+        connection: &VolumeServer,
+    ) -> Result<(), RemountError> {
+        let disks = self.known.state().view.volumes().shards_by_disk(name.id(), server);
+        let before = if disks.len() > 1 { self.journal_of(name, connection).await } else { None };
+        let mut done = Ok(());
+        for kept in kept_by_turn(&disks) {
+            let kept = (connection, kept.as_slice());
+            done = self.remounted_except(hold, name, server, kept, async { Ok(()) }).await;
+            if done.is_err() {
+                break;
+            }
+        }
+        if let Some(before) = before {
+            self.repeat_deletions(hold, name, connection, &before).await;
+        }
+        done
+    }
+
+    /// Returns the deletions in the journal on a server's last disk, if it can be read.
+    async fn journal_of(&self, name: &VolumeName, connection: &VolumeServer) -> Option<BTreeSet<u64>> {
+        let expected = self.known.state().view.expected(name.id())?;
+        journalled(connection, name, expected.encoding).await.ok()
+    }
+
+    /// Makes the deletions again that were added to the journal on a server's last disk since `before`. A server makes a
+    /// deletion on its first disk with mounted shards, so the disks that were unmounted meanwhile do not heed it.
+    async fn repeat_deletions(
+        &self,
+        hold: &Hold,
+        name: &VolumeName,
+        connection: &VolumeServer,
+        before: &BTreeSet<u64>,
+    ) {
+        let after = self.journal_of(name, connection).await.unwrap_or_default();
+        for &needle in after.difference(before) {
+            let done = match self.lock.check(hold).await {
+                Ok(()) => connection.delete_needle(name, needle).await.map_err(|error| error.to_string()),
+                Err(why) => Err(why),
+            };
+            if let Err(why) = done {
+                tracing::warn!(volume = %name, needle, why, "cannot repeat a deletion on a server's first disk");
+            }
+        }
+    }
+
     /// Unmounts all of a server's shards of a volume while `work` runs, then mounts them again. The server
     /// thereby drops its cached locations of other shards. The caller must hold the cluster's lock for the
     /// volume.
@@ -211,7 +279,7 @@ impl Shared {
         for server in &vif.good {
             let done = async {
                 let connection = self.known.connect(server).await?;
-                self.remounted(hold, name, server, &connection, async { Ok(()) }).await
+                self.remount(hold, name, server, &connection).await
             };
             match done.await {
                 Ok(()) => {}
@@ -298,6 +366,26 @@ mod tests {
             assert_eq!(seen.into_inner().expect("not poisoned"), (!is_cut_off).then(Vec::new));
             assert_eq!((server.mounted(), failed.into_keys().collect::<Vec<_>>()), (vec![4, 7], vec![1]));
         }
+    }
+
+    #[tokio::test]
+    async fn a_server_with_shards_on_several_disks_has_some_mounted_at_every_moment() {
+        let disks: BTreeMap<u32, Vec<u8>> = [(0, vec![1]), (1, vec![4]), (3, vec![7])].into();
+        let server = Server { lost: 9, ..Server::new(false) };
+        let mut remounted = Vec::new();
+        for kept in kept_by_turn(&disks) {
+            let shards: Vec<u8> =
+                server.mounted().into_iter().filter(|shard| !kept.contains(shard)).collect();
+            let work = async {
+                assert_eq!(server.mounted(), kept);
+                Ok(())
+            };
+            let (done, failed) = unmounted_during(&server, &volume(), &shards, work).await;
+            assert!(done.is_ok() && failed.is_empty() && !kept.is_empty());
+            remounted.extend(shards);
+        }
+        assert_eq!(remounted, [1, 4, 7]);
+        assert_eq!(kept_by_turn(&[(2, vec![1, 4, 7])].into()), [Vec::<u8>::new()]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::judging::unjudged;
 use super::open::Attachment;
 use super::parity_verdicts::{self, wrong_by_parity};
 use super::server_folders::ServerFolders;
+use super::server_ids::ServerIds;
 use super::small_files::SmallFiles;
 use super::unwritten::Unwritten;
 use super::view::{ClusterView, shard_number, shard_of};
@@ -61,6 +62,8 @@ pub(super) struct State {
     pub inspection: Inspection,
     /// Recorded locations of shards.
     pub homes: Homes,
+    /// Recorded IDs of the nodes' servers.
+    pub server_ids: ServerIds,
     /// Shards whose publication failed and must be undone.
     pub withdrawals: Withdrawals,
     /// Shards whose servers may not heed all deletions of needles yet.
@@ -211,7 +214,7 @@ impl State {
             let name = attachment.name_of(&server, &self.view.volumes().servers()[&server]);
             let record = self.ledger.number_node(&name)?;
             volumes.extend(self.view.volumes().volumes_at(&server));
-            self.view.number(server, record.id);
+            self.number_server(attachment, &server, &record);
             told.push(StoreChange::Node(record));
         }
         Ok(())
@@ -331,6 +334,7 @@ impl Knowledge {
             view: ClusterView::default(),
             inspection: Inspection::default(),
             homes: Homes::default(),
+            server_ids: ServerIds::default(),
             withdrawals: Withdrawals::default(),
             late_deletions: LateDeletions::default(),
             doubts: Doubts::default(),

@@ -180,6 +180,11 @@ impl ClusterView {
         }
     }
 
+    /// See [`Volumes::rename_server`].
+    pub fn rename_server(&mut self, former: &ServerId, server: &ServerId) {
+        self.volumes.rename_server(former, server);
+    }
+
     /// Marks the copies that SeaweedFS has made of corrupt shards while no coordinator ran. The servers of the listing
     /// must have been numbered.
     pub fn follow_unseen_moves(&mut self) {

@@ -4,7 +4,8 @@
 //! A withdrawal stays recorded until it is complete, across restarts of the coordinator. It ends without a
 //! deletion if the server turns out to serve the shard correctly. It waits while the volume would be
 //! unreadable without the shard. If the volume is decoded or deleted meanwhile, SeaweedFS leaves the unmounted file,
-//! and the withdrawal still removes it.
+//! and the withdrawal still removes it. If the server returns under another ID, it mounts the file again, and the
+//! withdrawal continues there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -72,6 +73,18 @@ impl State {
         let value = serde_json::to_value(it).expect("plain text");
         self.keep_records([(it.key(), Some(value))]);
         self.withdrawals.0.entry(it.clone()).or_default();
+    }
+
+    /// Continues the withdrawals at a server that is listed under another ID now.
+    pub fn rename_withdrawals(&mut self, former: &ServerId, server: &ServerId) {
+        let renamed = self.withdrawals.0.extract_if(.., |it, _| it.server == former.0);
+        let renamed: Vec<(Withdrawal, String)> = renamed.collect();
+        for (it, why) in renamed {
+            self.keep_records([(it.key(), None)]);
+            let it = Withdrawal { server: server.0.clone(), ..it };
+            self.keep_withdrawal(&it);
+            self.withdrawals.0.insert(it, why);
+        }
     }
 
     /// Drops a withdrawal and its record.

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use store_api::CatalogError;
 
 use super::{Late, State};
+use crate::listing::ServerId;
 
 /// Prefix of the keys under which second looks are recorded.
 const PREFIX: &str = "seaweedfs/second-look/";
@@ -31,10 +32,23 @@ fn key(it: &Late) -> String {
 
 /// Records that a shard was put into service on a server at this time.
 pub(super) fn plan(state: &mut State, it: &Late, now_s: u64) {
-    let from_s = now_s.saturating_add(LOOK_AFTER_S);
+    plan_from(state, it, now_s.saturating_add(LOOK_AFTER_S));
+}
+
+fn plan_from(state: &mut State, it: &Late, from_s: u64) {
     let value = serde_json::to_value((it, from_s)).expect("plain text and a number");
     state.keep_records([(key(it), Some(value))]);
     state.late_deletions.second_looks.0.insert(it.clone(), from_s);
+}
+
+/// Continues the second looks at a server that is listed under another ID now.
+pub(super) fn rename(state: &mut State, former: &ServerId, server: &ServerId) {
+    let planned = &mut state.late_deletions.second_looks.0;
+    let renamed: Vec<(Late, u64)> = planned.extract_if(.., |it, _| it.server == former.0).collect();
+    for (it, from_s) in renamed {
+        state.keep_records([(key(&it), None)]);
+        plan_from(state, &Late { server: server.0.clone(), ..it }, from_s);
+    }
 }
 
 /// Adds the shards whose second look is due at this time to the late deletions, which the inspections make.

@@ -5,8 +5,9 @@ use tokio::time::Instant;
 use super::*;
 use crate::blocks::Ratio;
 use crate::storage::AttachedCatalog;
-use crate::storage::doubles::{LIST_EVERY, Paper, listing, start, start_passive};
+use crate::storage::doubles::{LIST_EVERY, Paper, attachment, listing, start, start_passive, start_with};
 use crate::storage::encoding_files::Known;
+use crate::storage::open::Attachment;
 
 fn volume() -> VolumeName {
     VolumeName::new("c", 5).expect("a name")
@@ -131,6 +132,42 @@ fn deletions_are_collected_again_once_cached_places_have_expired() {
     assert_eq!(begun(&catalog, 1000 + 40 * 60), std::slice::from_ref(&late));
     assert_eq!(catalog.system().known.state().late_deletions.lines(), [""; 0], "nothing is known to be late");
     assert_eq!(paper.lock().expect("not poisoned").kept.keys().cloned().collect::<Vec<_>>(), [late.key()]);
+}
+
+#[test]
+fn late_deletions_and_second_looks_follow_a_server_to_another_id() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let at = |shard: u8, server: &str| {
+        Late::new(&ShardName { volume: volume(), shard }, &ServerId(server.to_owned()))
+    };
+    let begin = |server: &str| {
+        let helpers = [(server.to_owned(), "vs-a".to_owned())].into();
+        let catalog = start_with(&paper, Attachment { helpers, ..attachment() });
+        let known = &catalog.system().known;
+        known.recall_server_ids().expect("readable");
+        known.recall_late_deletions().expect("readable");
+        known.take_all(listing([server]), Instant::now(), LIST_EVERY).expect("recorded");
+        catalog
+    };
+    {
+        let catalog = begin("a");
+        let mut state = catalog.system().known.state();
+        state.note_late(&at(0, "a"), "it is in maintenance".to_owned());
+        second_looks::plan(&mut state, &at(3, "a"), 1000);
+    }
+    for server in ["b", "c"] {
+        let catalog = begin(server);
+        let mut state = catalog.system().known.state();
+        let late: Vec<Late> = state.late_deletions.entries.keys().cloned().collect();
+        assert_eq!(late, [at(0, server)]);
+        if server == "c" {
+            second_looks::begin_due(&mut state, u64::MAX);
+            assert!(state.late_deletions.entries.contains_key(&at(3, server)));
+        }
+    }
+    let kept = paper.lock().expect("not poisoned").kept.clone().into_keys();
+    let late: Vec<String> = kept.filter(|key| key.contains("c_5.ec")).collect();
+    assert_eq!(late, [0, 3].map(|shard| at(shard, "c").key()), "no record names a former ID");
 }
 
 #[test]

@@ -49,7 +49,10 @@ fn out_of_sight(catalog: &AttachedCatalog) -> Vec<u32> {
 fn locations_that_were_refused_are_recorded_with_the_next_listing() {
     let paper = Arc::new(Mutex::new(Paper { refuses: true, ..Paper::default() }));
     let refuse = |refuses| paper.lock().expect("not poisoned").refuses = refuses;
-    let recorded = || paper.lock().expect("not poisoned").kept.keys().cloned().collect::<Vec<_>>();
+    let recorded = || {
+        let kept = paper.lock().expect("not poisoned").kept.clone().into_keys();
+        kept.filter(|key| key.starts_with(PREFIX)).collect::<Vec<_>>()
+    };
     let list = |catalog: &AttachedCatalog, listing| {
         catalog.system().known.take_all(listing, Instant::now(), LIST_EVERY).expect("numbered");
     };

@@ -3,7 +3,10 @@ use std::sync::Mutex;
 use tokio::time::Instant;
 
 use super::*;
-use crate::storage::doubles::{LIST_EVERY, Paper, listing, start, start_passive};
+use crate::address::ListedAddress;
+use crate::storage::AttachedCatalog;
+use crate::storage::doubles::{LIST_EVERY, Paper, attachment, listing, start, start_passive, start_with};
+use crate::storage::open::Attachment;
 
 #[test]
 fn withdrawals_whose_records_were_refused_survive_a_later_restart() {
@@ -59,6 +62,50 @@ fn a_shard_that_is_served_well_ends_its_withdrawal_also_in_a_dry_run() {
     assert_eq!(["", NOT_AUTOMATIC].map(|why| Step::of(true, false, why)), [Step::Forget, Step::Forget]);
     assert_eq!(["", NOT_AUTOMATIC].map(|why| Step::of(false, true, why)), [Step::Try, Step::Wait]);
     assert_eq!(Step::of(false, false, ""), Step::Wait);
+}
+
+/// A server is restarted with another `-id`, or without one at another address, and mounts the file of the shard.
+#[test]
+fn a_withdrawal_follows_its_server_to_another_id() {
+    let paper = Arc::new(Mutex::new(Paper::default()));
+    let at = |server: &str| {
+        let shard = ShardName { volume: VolumeName::new("c", 5).expect("a name"), shard: 3 };
+        Withdrawal::new(&shard, &ServerId(server.to_owned()))
+    };
+    // Starts a coordinator with a `mend.toml` that names the server of the helper like this.
+    let begin = |server: &str| {
+        let helpers = [(server.to_owned(), "vs-a".to_owned())].into();
+        let catalog = start_with(&paper, Attachment { helpers, ..attachment() });
+        catalog.system().known.recall_server_ids().expect("readable");
+        catalog.system().known.recall_withdrawals().expect("readable");
+        catalog
+    };
+    let connect = |catalog: &AttachedCatalog, server: &str, address: &str| {
+        let mut listing = listing([server]);
+        let connected = listing.servers.values_mut();
+        connected.for_each(|it| it.address = ListedAddress::of(address, 0));
+        catalog.system().known.take_all(listing, Instant::now(), LIST_EVERY).expect("recorded");
+    };
+    let pending = |catalog: &AttachedCatalog| {
+        let kept = paper.lock().expect("not poisoned").kept.clone().into_keys();
+        let recorded: Vec<String> = kept.filter(|key| key.starts_with(PREFIX)).collect();
+        let pending: Vec<Withdrawal> = catalog.system().known.state().withdrawals.0.keys().cloned().collect();
+        assert_eq!(recorded, pending.iter().map(Withdrawal::key).collect::<Vec<_>>());
+        pending
+    };
+    {
+        let catalog = begin("a:8080");
+        connect(&catalog, "a:8080", "a:8080");
+        catalog.system().known.state().keep_withdrawal(&at("a:8080"));
+        connect(&catalog, "weed-1", "a:8080");
+        assert_eq!(pending(&catalog), [at("weed-1")], "it has the same address");
+    }
+    for server in ["weed-2", "b:8080"] {
+        let catalog = begin(server);
+        assert_ne!(pending(&catalog), [at(server)]);
+        connect(&catalog, server, "b:8080");
+        assert_eq!(pending(&catalog), [at(server)]);
+    }
 }
 
 /// Another client had the lock, and has decoded the volume.
