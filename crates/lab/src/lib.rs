@@ -23,6 +23,7 @@ mod disk_limits;
 mod error;
 mod experiment;
 pub mod figure;
+mod finding;
 pub mod hdfs;
 pub mod hdfs_raid;
 mod instruction;

@@ -1,6 +1,5 @@
 //! `mend lab bench`: measures each of our targets in one run and checks whether it is met.
 
-mod finding;
 mod small_reads;
 mod targets;
 
@@ -10,13 +9,14 @@ use std::process::ExitCode;
 use crate::check::Check;
 use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
+use crate::finding;
+pub use crate::finding::{Finding, Verdict};
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
 use crate::network::Names;
 use crate::report::Report;
 use crate::run::Say;
 use crate::scenario::Scenario;
-pub use finding::{Finding, Verdict};
 
 const FILES: [&str; 8] = [
     include_str!("../../../../lab/bench/gigabit.toml"),
@@ -64,8 +64,7 @@ pub fn run(
     println!("{}", finding::table(&findings));
     let doubts: Vec<_> = reports.iter().filter_map(doubt).collect();
     doubts.iter().for_each(|doubt| eprintln!("not reliable: {doubt}"));
-    let fails = findings.iter().any(|finding| finding.verdict == Verdict::Fails);
-    Ok(if fails || !doubts.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if finding::any_fails(&findings) || !doubts.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Returns a reason to distrust a scenario's figures, if there is one: a failed self-check, or rows that

@@ -6,7 +6,7 @@
 
 use repair::Scheme;
 
-use super::finding::{Finding, Verdict};
+use crate::finding::{Finding, Verdict};
 use crate::report::{Report, Row};
 use crate::run::BARE_CHAIN;
 
