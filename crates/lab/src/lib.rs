@@ -36,6 +36,7 @@ mod network;
 mod network_config;
 pub mod nodes;
 mod pages;
+mod parts;
 mod plan_cost;
 mod report;
 mod run;
