@@ -25,7 +25,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::direct;
-use crate::instruction::{Answer, BlockAt, CheckedRead, Expected, Instruction, Piece, ReadInstruction, Took};
+use crate::instruction::{
+    Answer, BlockAt, CheckedRead, Expected, Instruction, Piece, ReadInstruction, SteadyRead, Took,
+};
 
 /// The environment variable with the client's rack, as for `mend get`.
 pub(crate) const RACK: &str = "MEND_RACK";
@@ -275,33 +277,28 @@ impl Agent {
         clients: usize,
         last: Duration,
     ) -> Result<Answer, AgentError> {
-        let end = Instant::now() + last;
+        let begun = Instant::now();
         let mut running = JoinSet::new();
         for number in 0..clients {
             let (client, pieces) = (self.client.clone(), pieces.clone());
             running.spawn(async move {
-                let (mut latencies_ns, mut failures) = (Vec::new(), Vec::new());
+                let mut reads = Vec::new();
                 let mut at = number * pieces.len() / clients;
-                while Instant::now() < end {
+                while begun.elapsed() < last {
                     at = (at + STRIDE) % pieces.len();
-                    let order = small_read(&pieces[at], block_bytes, bytes, latencies_ns.len() as u64);
+                    let order = small_read(&pieces[at], block_bytes, bytes, reads.len() as u64);
                     let room = Arc::new(Room::at(order.blocks[0], order.window.start, bytes as usize));
-                    match read(&client, &order, vec![room]).await {
-                        Ok(took) => latencies_ns.push(took.ns),
-                        Err(error) => failures.push(error.to_string()),
-                    }
+                    let took_ns = read(&client, &order, vec![room]).await.ok().map(|took| took.ns);
+                    reads.push(SteadyRead { ended_ns: nanoseconds(begun.elapsed()), took_ns });
                 }
-                (latencies_ns, failures)
+                reads
             });
         }
-        let (mut latencies_ns, mut failures) = (Vec::new(), Vec::new());
+        let mut reads = Vec::new();
         while let Some(ended) = running.join_next().await {
-            let (came, failed) = ended.map_err(io::Error::other)?;
-            latencies_ns.extend(came);
-            failures.extend(failed);
+            reads.extend(ended.map_err(io::Error::other)?);
         }
-        latencies_ns.sort_unstable();
-        Ok(Answer::Many { latencies_ns, failures })
+        Ok(Answer::Steady { reads })
     }
 
     /// Requests a repair of a stripe and waits for its end. Fails unless all of `blocks` were rebuilt, each

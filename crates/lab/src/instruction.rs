@@ -121,6 +121,7 @@ pub(crate) enum Answer {
     Layout { stripe: String, block_bytes: u64, sub_blocks: u16, data_blocks: u16, blocks: Vec<BlockAt> },
     Took(Took),
     Many { latencies_ns: Vec<u64>, failures: Vec<String> },
+    Steady { reads: Vec<SteadyRead> },
     Sequence { took: Vec<Took> },
 }
 
@@ -133,6 +134,15 @@ pub(crate) struct Took {
     pub(crate) first_byte_ns: Option<u64>,
     pub(crate) scheme: Option<Scheme>,
     pub(crate) replanned: Vec<String>,
+}
+
+/// One of the reads of a client that reads steadily.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SteadyRead {
+    /// The time of its end, in nanoseconds since the clients began.
+    pub(crate) ended_ns: u64,
+    /// Its duration in nanoseconds; `None` if it failed.
+    pub(crate) took_ns: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -393,8 +393,18 @@ mod tests {
     }
 
     /// The modules of the lab that name, compute with and show results, and on which no time depends.
-    const PRESENTATION: [&str; 8] =
-        ["command", "error", "figure", "machine", "model", "pages", "plan_cost", "report"];
+    const PRESENTATION: [&str; 10] = [
+        "command",
+        "error",
+        "figure",
+        "finding",
+        "machine",
+        "model",
+        "pages",
+        "parts",
+        "plan_cost",
+        "report",
+    ];
 
     /// Returns the Rust files at a path of the repository.
     fn files_at(path: &Path) -> Vec<PathBuf> {

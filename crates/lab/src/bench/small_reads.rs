@@ -2,8 +2,8 @@
 
 use repair::Scheme;
 
-use super::finding::{Finding, Verdict};
 use crate::error::LabError;
+use crate::finding::{Finding, Verdict};
 use crate::instruction::{Answer, Expected, Instruction};
 use crate::lab_cluster::{LabCluster, Programs};
 use crate::meter::Meter;

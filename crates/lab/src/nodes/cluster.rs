@@ -43,6 +43,18 @@ impl NodesLab {
     /// Starts the cluster, stores the stripes (one file each), stops the cluster, and saves a copy of the
     /// cluster folder.
     pub(super) fn up(names: &Names, programs: &Programs, setup: Setup, rate: Rate) -> Result<Self, LabError> {
+        Self::with_files_of(1, names, programs, setup, rate)
+    }
+
+    /// Like [`up`](Self::up), but with up to `stripes` stripes in each file, which are stored faster. The blocks of
+    /// files with several stripes are not listed in `pieces`.
+    pub(super) fn with_files_of(
+        stripes: u64,
+        names: &Names,
+        programs: &Programs,
+        setup: Setup,
+        rate: Rate,
+    ) -> Result<Self, LabError> {
         let told = Topology { told: true, ..Topology::flat(setup.helpers, rate) };
         let mut network = Network::up(names, &told)?;
         let fleet = LabCluster::start(&mut network, programs)?;
@@ -53,8 +65,8 @@ impl NodesLab {
         for spare in lab.spares() {
             lab.lose(&spare)?;
         }
-        for stripe in 0..setup.stripes {
-            lab.store(stripe)?;
+        for first in (0..setup.stripes).step_by(stripes as usize) {
+            lab.store(first, stripes.min(setup.stripes - first))?;
         }
         lab.fleet.stop();
         copy(lab.fleet.cluster(), &lab.kept, false).map_err(LabError::file("copy", &lab.kept))?;
@@ -62,14 +74,18 @@ impl NodesLab {
         Ok(lab)
     }
 
-    fn store(&mut self, stripe: u64) -> Result<(), LabError> {
+    /// Stores a file with this number of stripes; `first` is the number of its first stripe.
+    fn store(&mut self, first: u64, stripes: u64) -> Result<(), LabError> {
         let Setup { code, data_blocks, block_bytes, .. } = self.setup;
-        let name = format!("f{stripe}");
+        let name = format!("f{first}");
         let source = self.fleet.work().join("source");
-        write_noise(&source, data_blocks * block_bytes, stripe * 2 + 1)
+        write_noise(&source, stripes * data_blocks * block_bytes, first * 2 + 1)
             .map_err(LabError::file("write", &source))?;
         let put = Instruction::Put { path: source, name: name.clone(), code: code.to_owned(), block_bytes };
         self.fleet.ask_loader(&self.network, &put)?;
+        if stripes > 1 {
+            return Ok(());
+        }
         let layout = self.fleet.ask_loader(&self.network, &Instruction::Layout { name })?;
         if let Answer::Layout { stripe, data_blocks, .. } = layout {
             self.pieces.extend((0..data_blocks).map(|block| Piece { stripe: stripe.clone(), block }));
@@ -113,10 +129,10 @@ impl NodesLab {
         })
     }
 
-    /// Returns the number of blocks that the lost helper held.
-    pub(super) fn lost_blocks(&self) -> Result<usize, LabError> {
+    /// Returns the blocks that the lost helper held: the path of each, by name.
+    pub(super) fn lost_blocks(&self) -> Result<BTreeMap<String, PathBuf>, LabError> {
         let folder = self.blocks_kept(LOST);
-        Ok(named(&folder).map_err(LabError::file("read", folder))?.len())
+        named(&folder).map_err(LabError::file("read", folder))
     }
 
     /// The saved block folder of a helper.
@@ -147,9 +163,16 @@ impl NodesLab {
 
     /// Checks that every block of the lost helper is now on another helper, unchanged.
     pub(super) fn compare(&self, what: &str) -> Result<(), LabError> {
+        self.compare_blocks(what, &self.lost_blocks()?)
+    }
+
+    /// Checks that these blocks of the lost helper are now on other helpers, unchanged.
+    pub(super) fn compare_blocks(
+        &self,
+        what: &str,
+        lost: &BTreeMap<String, PathBuf>,
+    ) -> Result<(), LabError> {
         let wrong = |reason: String| LabError::WrongBytes { what: what.to_owned(), reason };
-        let before = self.blocks_kept(LOST);
-        let before = named(&before).map_err(LabError::file("read", before))?;
         let mut now = BTreeMap::new();
         for helper in (1..=self.setup.helpers).map(|number| format!("h{number}")) {
             if helper != LOST {
@@ -157,10 +180,10 @@ impl NodesLab {
                 now.extend(named(&folder).map_err(LabError::file("read", folder))?);
             }
         }
-        for (name, path) in before {
-            let found = now.get(&name).ok_or_else(|| wrong(format!("block {name} is on no helper")))?;
+        for (name, path) in lost {
+            let found = now.get(name).ok_or_else(|| wrong(format!("block {name} is on no helper")))?;
             let read = |path: &Path| fs::read(path).map_err(LabError::file("read", path));
-            if read(&path)? != read(found)? {
+            if read(path)? != read(found)? {
                 return Err(wrong(format!("block {name} was rebuilt with wrong bytes: {}", found.display())));
             }
         }

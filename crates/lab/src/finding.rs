@@ -1,9 +1,11 @@
-//! [`Finding`]: a target with its measurement and verdict.
+//! [`Finding`]: a target with its measurement and verdict, as the benches of targets print it.
+
+use serde::{Deserialize, Serialize};
 
 use crate::report::{Row, markdown_table};
 
 /// A target with its measurement.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// The measured quantity.
     pub what: String,
@@ -18,7 +20,7 @@ pub struct Finding {
 }
 
 /// The verdict on a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The target is met.
@@ -29,6 +31,8 @@ pub enum Verdict {
     NotCarried,
     /// Other programs disturbed every repetition.
     Disturbed,
+    /// The quantity could not be measured, for the reason in the marks.
+    NotMeasured,
     /// The figure has no target.
     Told,
 }
@@ -42,9 +46,10 @@ impl Verdict {
     fn text(self) -> &'static str {
         match self {
             Self::Holds => "holds",
-            Self::Fails => "DOES NOT HOLD",
+            Self::Fails => "MISSES",
             Self::NotCarried => "not judged: the processors are too slow",
             Self::Disturbed => "not judged: disturbed by other programs",
+            Self::NotMeasured => "not judged: not measured",
             Self::Told => "",
         }
     }
@@ -53,7 +58,7 @@ impl Verdict {
 impl Finding {
     /// Creates a finding on a row's target. The target is judged only if some repetition was undisturbed and
     /// the machine is fast enough for the baseline.
-    pub(super) fn of(row: &Row, what: String, target: String, measured: String, holds: bool) -> Self {
+    pub(crate) fn of(row: &Row, what: String, target: String, measured: String, holds: bool) -> Self {
         let verdict = match Verdict::of(holds) {
             _ if row.is_worthless() => Verdict::Disturbed,
             _ if row.load.saturated => Verdict::NotCarried,
@@ -63,13 +68,18 @@ impl Finding {
     }
 
     /// Creates a finding without a target.
-    pub(super) fn told(row: &Row, what: String, measured: String) -> Self {
+    pub(crate) fn told(row: &Row, what: String, measured: String) -> Self {
         Self { what, target: String::new(), measured, verdict: Verdict::Told, marks: row.marks() }
     }
 }
 
+/// Whether a target is missed.
+pub(crate) fn any_fails(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.verdict == Verdict::Fails)
+}
+
 /// Returns all findings as a table, for the head of the page.
-pub(super) fn table(findings: &[Finding]) -> String {
+pub(crate) fn table(findings: &[Finding]) -> String {
     let cells = |finding: &Finding| {
         let Finding { what, target, measured, verdict, marks } = finding.clone();
         vec![what, target, measured, verdict.text().to_owned(), marks]
