@@ -13,6 +13,7 @@ mod collective;
 mod compute;
 mod fastpr_lab;
 mod marks;
+mod placements;
 mod planning;
 pub(crate) mod plot;
 mod reed_solomon;
@@ -239,6 +240,9 @@ pub(crate) struct About {
     pub(crate) time_model: bool,
     /// How our set-up differs from the paper's, and why the ratios are still meaningful.
     pub(crate) note: String,
+    /// The least time of a repair in seconds, if links have different rates.
+    #[serde(default)]
+    pub(crate) bound_s: Option<f64>,
     #[serde(default)]
     pub(crate) claim: Vec<Claim>,
 }
@@ -253,6 +257,7 @@ pub(crate) enum Axis {
     Rate,
     Edge,
     Loss,
+    Placement,
 }
 
 /// The y axis.
@@ -375,6 +380,7 @@ impl Axis {
             Self::Rate => row.case.rate.clone(),
             Self::Edge => row.case.edge.clone().unwrap_or_default(),
             Self::Loss => lost_of(row),
+            Self::Placement => row.case.placement.as_ref().map_or(String::new(), |at| at.number.to_string()),
         }
     }
 
@@ -386,6 +392,7 @@ impl Axis {
             Self::Rate => "rate of every link",
             Self::Edge => "rate from each helper to the client",
             Self::Loss => "lost block",
+            Self::Placement => "placement of the blocks",
         }
     }
 }
@@ -557,7 +564,7 @@ fn write(figure: &Figure, report: &Report, folders: &Folders) -> Result<(), LabE
         marks: marks::of(about, report, &ticks),
         ticks,
         series,
-        bars: matches!(about.x, Axis::Code | Axis::Loss),
+        bars: matches!(about.x, Axis::Code | Axis::Loss | Axis::Placement),
     };
     chart.draw(&folders.page(&about.name, "svg"))
 }
@@ -591,6 +598,8 @@ mod tests {
             assert_eq!(figure.name, scenario.name);
             assert!(listed.contains(&format!("{} ", figure.name)), "{}", figure.name);
             let schemes: Vec<_> = scenario.ways().iter().map(ToString::to_string).collect();
+            let is_placed = scenario.effort.placements > 1;
+            assert_eq!(is_placed, figure.x == Axis::Placement, "{}", figure.name);
             for claim in &figure.claim {
                 let is_explained = claim.difference.ends_with('.');
                 assert_eq!(is_explained, !claim.paper.is_empty(), "{}: {}", figure.name, claim.text);
