@@ -47,6 +47,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/tos21-8b.toml"),
     include_str!("../../../../lab/figures/tos21-8c.toml"),
     include_str!("../../../../lab/figures/tos21-8d.toml"),
+    include_str!("../../../../lab/figures/tos21-8f.toml"),
     include_str!("../../../../lab/figures/tos21-8g.toml"),
     include_str!("../../../../lab/figures/tos21-8i.toml"),
     include_str!("../../../../lab/figures/tos21-8h.toml"),
