@@ -7,6 +7,7 @@
 //! (`simulated`).
 
 mod arithmetic;
+mod bounds;
 pub mod clients;
 mod cold;
 mod collective;
@@ -557,7 +558,8 @@ fn chosen(name: &str) -> Result<Figure, LabError> {
 fn write(figure: &Figure, report: &Report, folders: &Folders) -> Result<(), LabError> {
     let about = &figure.figure;
     write_page(&folders.page(&about.name, "md"), &table::markdown(about, report))?;
-    let (ticks, series) = table::places(about, report);
+    let (ticks, mut series) = table::places(about, report);
+    series.extend(bounds::of(about, report, &ticks));
     let chart = Chart {
         title: format!("{}: {}", about.paper, about.title),
         x: about.x.label(),
