@@ -309,6 +309,9 @@ pub(crate) struct Claim {
     /// Restricts the claim to this block size.
     #[serde(default)]
     pub(crate) block: Option<String>,
+    /// Restricts the claim to this code.
+    #[serde(default)]
+    pub(crate) code: Option<String>,
 }
 
 /// How to compute a claim's number from the measurements.

@@ -103,6 +103,7 @@ pub(super) fn rows_of<'a>(about: &About, claim: &Claim, report: &'a Report) -> i
             && is(&claim.at, about.x.of(row))
             && is(&claim.rate, row.case.rate.clone())
             && is(&claim.block, block_of(row))
+            && is(&claim.code, row.case.code.clone())
     })
 }
 
