@@ -57,7 +57,7 @@ pub use model::{published_timeslots, timeslots};
 pub use network::{Doors, LabNode, Names, Network, NetworkError, Status};
 pub use plan_cost::PlanCost;
 pub use report::{Case, Load, Moved, Report, Row, Times, markdown_table, median};
-pub use run::{Say, run};
+pub use run::{Placement, Say, run};
 pub use scenario::{
     Destination, Loss, Many, Networks, PacingName, Scenario, ScenarioError, SchemeName, Slice,
 };

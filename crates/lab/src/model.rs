@@ -39,6 +39,18 @@ pub fn published_timeslots(scheme: Scheme, helpers: usize) -> Option<f64> {
     }
 }
 
+/// Returns the number of timeslots T* of `docs/reference/schemes.md`, in which `lost` blocks of a Reed-Solomon stripe
+/// can be rebuilt, each on a node of its own. No linear plan needs fewer if all other blocks are needed; otherwise,
+/// that is proven only where T* is 1.
+pub(crate) fn least_timeslots(blocks: usize, data_blocks: usize, lost: usize) -> f64 {
+    let [k, f, helpers] = [data_blocks, lost, blocks - lost].map(|count| count as f64);
+    if lost < 2 || data_blocks < 2 {
+        return 1.0;
+    }
+    let decoding = f / (k - 1.0);
+    ((1.0 + k / (f - 1.0) + decoding) / (helpers / (f - 1.0) + decoding)).max(1.0)
+}
+
 fn log2_ceil(count: usize) -> usize {
     count.max(1).next_power_of_two().trailing_zeros() as usize
 }
@@ -84,5 +96,22 @@ mod tests {
         assert_eq!(timeslots(Scheme::Auto, 10, 1), None);
         assert_eq!(published_timeslots(Scheme::Ppr, 10), Some(4.0));
         assert_eq!(published_timeslots(Scheme::CrrS, 4), Some(2.5));
+    }
+
+    #[test]
+    fn the_least_timeslots_are_those_of_the_schemes_page() {
+        let least = |n, k, f| (least_timeslots(n, k, f) * 1e3).round() / 1e3;
+        let expected = [
+            (6, 4, 2, 1.214),
+            (9, 6, 2, 1.0),
+            (9, 6, 3, 1.278),
+            (14, 10, 3, 1.086),
+            (14, 10, 4, 1.265),
+            (16, 12, 4, 1.229),
+        ];
+        for (n, k, f, timeslots) in expected {
+            assert_eq!(least(n, k, f), timeslots, "({n},{k}), {f} lost");
+        }
+        assert_eq!(least_timeslots(14, 10, 1), 1.0);
     }
 }

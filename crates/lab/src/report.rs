@@ -13,6 +13,7 @@ use crate::machine::Machine;
 use crate::medium::DeviceReads;
 use crate::meter::{LinkBytes, Metered};
 use crate::plan_cost::PlanCost;
+use crate::run::Placement;
 use crate::scenario::Scenario;
 
 /// The results of a scenario.
@@ -86,6 +87,9 @@ pub struct Case {
     pub pacing: Option<Pacing>,
     /// The lost blocks; none for a bare chain.
     pub lost: Vec<u16>,
+    /// The placement of the blocks, if the scenario measures several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
 }
 
 /// The times of a row.

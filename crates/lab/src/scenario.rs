@@ -86,6 +86,9 @@ pub struct Losses {
     /// Sets of blocks, by index in the stripe; each set is lost together.
     #[serde(default = "first_block")]
     pub losses: Vec<Vec<u16>>,
+    /// The helper whose block is lost, instead of `losses`. Its index depends on the placement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_on: Option<String>,
     /// How blocks are lost.
     #[serde(default)]
     pub how: Loss,
@@ -119,11 +122,14 @@ pub struct Effort {
     /// A helper that becomes slow; allowed only in networks of uniform links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub straggler: Option<Straggler>,
-    /// The number of repetitions.
+    /// The number of placements: how often each stripe is stored. The coordinator places the blocks at random.
+    #[serde(default = "one")]
+    pub placements: u32,
+    /// The number of repetitions with each placement.
     #[serde(default = "five")]
     pub repetitions: u32,
     /// The maximum number of retries of a disturbed measurement.
-    #[serde(default = "three")]
+    #[serde(default = "retries")]
     pub retries: u32,
 }
 
@@ -249,6 +255,8 @@ pub enum ScenarioError {
     },
 }
 
+/// The usual maximum number of retries of a disturbed measurement.
+pub(crate) const RETRIES: u32 = 3;
 /// The largest slice of a bare chain; a relay holds one slice in memory.
 const LARGEST_RELAYED: u64 = 4 << 20;
 
@@ -302,8 +310,8 @@ impl Scenario {
                 "pacing = \"whole-block\" is only possible for reads: add to = \"client\"".to_owned(),
             );
         }
-        if self.effort.repetitions == 0 {
-            return Some("repetitions must be at least 1".to_owned());
+        if self.effort.repetitions == 0 || self.effort.placements == 0 {
+            return Some("repetitions and placements must be at least 1".to_owned());
         }
         if let Some(error) = self.topologies().iter().find_map(|topology| topology.check().err()) {
             return Some(error.to_string());
@@ -322,7 +330,26 @@ impl Scenario {
                     .to_owned(),
             );
         }
-        self.unfit_memory().or_else(|| self.code.iter().find_map(|code| self.misfit(code)))
+        self.unfit_placements()
+            .or_else(|| self.unfit_memory())
+            .or_else(|| self.code.iter().find_map(|code| self.misfit(code)))
+    }
+
+    /// Returns the reason why the keys about placements do not fit the others; `None` if they do.
+    fn unfit_placements(&self) -> Option<String> {
+        let several = self.loss.lost_on.is_some() || self.effort.placements > 1;
+        if several && self.data_tls.iter().count() > 1 {
+            return Some(
+                "placements and lost_on need one value of data_tls, because each cluster places blocks by itself"
+                    .to_owned(),
+            );
+        }
+        let helper = self.loss.lost_on.as_ref()?;
+        if self.loss.losses != first_block() {
+            return Some("lost_on and losses cannot be combined".to_owned());
+        }
+        let is_one = (1..=self.topology.nodes).any(|number| *helper == format!("h{number}"));
+        (!is_one).then(|| format!("lost_on {helper}: the helpers are h1 to h{}", self.topology.nodes))
     }
 
     /// Returns the reason why the keys about memory, disks and repairs do not fit the others; `None` if they
@@ -362,6 +389,9 @@ impl Scenario {
         let nodes = blocks + if moves { dead } else { 0 };
         if usize::from(self.topology.nodes) < nodes {
             return Some(format!("{spec} needs {nodes} nodes, but the topology has {}", self.topology.nodes));
+        }
+        if self.loss.lost_on.is_some() && usize::from(self.topology.nodes) > blocks {
+            return Some(format!("lost_on needs a block of {spec} on every node: set nodes = {blocks}"));
         }
         for loss in &self.loss.losses {
             if loss.is_empty() || loss.len() > blocks - code.data_blocks() {
@@ -498,8 +528,12 @@ fn five() -> u32 {
     5
 }
 
-fn three() -> u32 {
-    3
+fn one() -> u32 {
+    1
+}
+
+fn retries() -> u32 {
+    RETRIES
 }
 
 impl<T> Many<T> {
@@ -706,6 +740,23 @@ edge = ["100mbit", "200mbit"]
         assert_eq!(parse(&again).unwrap(), scenario);
     }
 
+    #[test]
+    fn the_block_of_a_helper_is_lost_in_each_placement() {
+        let lost_on = |helper: &str| {
+            let text = GOOD.replacen("losses = [[0], [1, 2]]", &format!("lost_on = \"{helper}\""), 1);
+            let text = text.replacen("[\"rs-14-10\", \"rs-9-6\"]", "\"rs-14-10\"", 1);
+            text.replacen("repetitions = 3", "repetitions = 1\nplacements = 4", 1)
+        };
+        let scenario = parse(&lost_on("h14").replacen("nodes = 15", "nodes = 14", 1)).unwrap();
+        assert_eq!((scenario.loss.lost_on.as_deref(), scenario.effort.placements), (Some("h14"), 4));
+        let again = toml_edit::ser::to_string(&scenario).unwrap();
+        assert_eq!(parse(&again).unwrap(), scenario);
+        for (helper, expected) in [("h16", "the helpers are h1 to h15"), ("h1", "set nodes = 14")] {
+            let error = parse(&lost_on(helper)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
     /// Checks that errors are reported. A line of `cases` has a part of [`GOOD`], what replaces it (with `;` for
     /// the end of a line), and what the error contains.
     #[track_caller]
@@ -756,6 +807,9 @@ edge = ["100mbit", "200mbit"]
             "client"        | "node";how = "kill"             | rs-14-10 needs 16 nodes, but the topology has 15
             to = "client"   | bare_chain = ["32KiB", "8MiB"]  | bare_chain 8MiB: a slice must have
             repetitions = 3 | repetitions = 0                 | must be at least 1
+            repetitions = 3 | placements = 0                  | must be at least 1
+            to = "client"   | lost_on = "h1"                  | lost_on and losses cannot be combined
+            repetitions = 3 | placements = 2;data_tls = [false, true] | need one value of data_tls
             "64MiB"         | "1001B"                         | a multiple of 4096 bytes
             "all"           | "../all"                        | file has this name
             repetitions = 3 | cached = [false, true]          | need cold = true

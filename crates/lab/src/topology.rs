@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use cluster::Bandwidth;
 use serde::{Deserialize, Serialize};
-use sim::Dice;
 
 /// The maximum number of nodes. With more nodes, no machine could give each node enough processor time.
 pub const MOST_NODES: u16 = 200;
@@ -53,7 +52,8 @@ pub enum Rate {
     Unshaped,
 }
 
-/// Racks: one bridge each, connected to a core bridge by a link shaped in both directions.
+/// Racks: one bridge each, connected to a core bridge by a link shaped in both directions. Helpers are distributed
+/// over the racks evenly and in order; the client is in the first rack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Racks {
@@ -61,10 +61,6 @@ pub struct Racks {
     pub count: u16,
     /// The rate of the link between a rack and the core.
     pub rate: Bandwidth,
-    /// If given, helpers are spread over the racks at random, as this number determines; only the first one stays
-    /// with the client in rack 1. Otherwise the first helpers are in rack 1, the next ones in rack 2, and so on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seed: Option<u64>,
 }
 
 /// Rates between places in Mb/s: each entry is the rate from the place of its row to the place of its column.
@@ -171,15 +167,13 @@ impl Topology {
     /// Returns the rack of helper `index`, or its place if places share links. Helpers, racks and places are
     /// numbered from 0.
     pub fn rack_of(&self, index: u16) -> Option<u16> {
-        self.groups().map(|groups| deal(self.position_of(index), self.nodes, groups))
+        self.groups().map(|groups| deal(index, self.nodes, groups))
     }
 
-    /// Returns the position of helper `index` in the order in which racks are filled.
-    fn position_of(&self, index: u16) -> u16 {
-        let Some(seed) = self.racks.and_then(|racks| racks.seed) else { return index };
-        let mut order: Vec<u16> = (0..self.nodes).collect();
-        Dice::new(seed).shuffle(&mut order[1..]);
-        order[usize::from(index)]
+    /// Returns the rack or the place of helper `index`, also if places do not share links.
+    pub(crate) fn place_of(&self, index: u16) -> Option<u16> {
+        let places = self.matrix.as_ref().map(Matrix::places);
+        self.groups().or(places).map(|groups| deal(index, self.nodes, groups))
     }
 
     /// Whether every pair of nodes has the same rate.
@@ -227,7 +221,6 @@ impl fmt::Display for Topology {
         write!(f, "{} nodes, {}", self.nodes, self.rate)?;
         if let Some(racks) = self.racks {
             write!(f, ", {} racks at {}", racks.count, racks.rate)?;
-            racks.seed.map_or(Ok(()), |seed| write!(f, ", helpers at random ({seed})"))?;
         }
         if let Some(matrix) = &self.matrix {
             write!(f, ", rates between pairs of {}", matrix.name)?;
@@ -294,7 +287,7 @@ impl FromStr for Racks {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parse = || {
             let (count, rate) = text.split_once(':')?;
-            Some(Self { count: count.parse().ok()?, rate: rate.parse().ok()?, seed: None })
+            Some(Self { count: count.parse().ok()?, rate: rate.parse().ok()? })
         };
         parse().ok_or_else(|| TopologyError::Racks(text.to_owned()))
     }
@@ -405,21 +398,6 @@ mod tests {
         let topology = Topology { racks: Some("3:400mbit".parse().unwrap()), ..Topology::flat(9, gbit()) };
         let racks: Vec<_> = (0..9).map(|index| topology.rack_of(index).unwrap()).collect();
         assert_eq!(racks, [0, 0, 0, 1, 1, 1, 2, 2, 2]);
-        let spread = |seed| {
-            let racks = topology.racks.map(|racks| Racks { seed: Some(seed), ..racks });
-            let topology = Topology { racks, ..topology.clone() };
-            (0..9).map(|index| topology.rack_of(index).unwrap()).collect::<Vec<_>>()
-        };
-        assert_eq!(spread(1), spread(1));
-        let spreads: Vec<_> = (1..=20).map(spread).collect();
-        assert!(spreads.iter().any(|other| *other != racks), "{spreads:?}");
-        for spread in &spreads {
-            assert_eq!(spread[0], 0, "the first helper stays with the client");
-            assert!(
-                (0..3).all(|rack| spread.iter().filter(|&&other| other == rack).count() == 3),
-                "{spread:?}"
-            );
-        }
         assert_eq!(topology.pair_rate(0, Some(8)).unwrap().to_string(), "400mbit");
         assert_eq!(topology.pair_rate(0, Some(1)).unwrap().to_string(), "1gbit");
         let asia = Topology { matrix: Some("asia".parse().unwrap()), ..Topology::flat(16, gbit()) };
@@ -428,7 +406,7 @@ mod tests {
         assert_eq!(asia.link_rate(15).unwrap().to_string(), "1gbit");
         let ports = Topology { ports: true, ..asia };
         assert_eq!(ports.link_rate(15).unwrap().to_string(), "489100kbit");
-        assert_eq!(ports.rack_of(15), None);
+        assert_eq!((ports.rack_of(15), ports.place_of(15)), (None, Some(3)));
         let shared = Topology { shared: true, ..ports.clone() };
         assert_eq!(shared.rack_of(15), Some(3));
         assert_eq!(

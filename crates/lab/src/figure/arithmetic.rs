@@ -24,7 +24,7 @@ pub(super) const PATHS: &[&str] = &["crates/gf", "crates/codes", "crates/lab/src
 
 const NOTE: &str = "\
 The rows of the paper's table 1 that need no network, for its default parameters (10 data and 4 parity units), and the arithmetic of its
-introduction. Times are those of one core over buffers in memory, in pieces of 32 KiB: a block of 4 MiB is rebuilt from the units that the
+introduction; the table has nine rows. Times are those of one core over buffers in memory, in pieces of 32 KiB: a block of 4 MiB is rebuilt from the units that the
 code reads, or the parity blocks of a stripe of such blocks are computed, one sum after the other. Mend's encoder shares passes between sums
 (`encoding.md`). The rows on reading times are on the page `hitchhiker-1.md`.";
 
@@ -53,10 +53,10 @@ pub(super) struct ArithmeticReport {
     saved: Vec<f64>,
     /// The units that the repair of figure 1 transfers.
     units: usize,
-    /// Median seconds of rebuilding a block.
-    rebuild_s: [f64; 2],
-    /// Median seconds of encoding a stripe.
-    encode_s: [f64; 2],
+    /// Seconds of rebuilding a block, in each repetition.
+    rebuild_s: [Vec<f64>; 2],
+    /// Seconds of encoding a stripe, in each repetition.
+    encode_s: [Vec<f64>; 2],
 }
 
 /// Computes and measures the figure, and writes its files.
@@ -120,8 +120,8 @@ fn losses(code: &dyn Code, count: u32) -> [usize; 2] {
     [sets.iter().filter(|lost| repair_of(code, lost).is_some()).count(), sets.len()]
 }
 
-/// Returns the median seconds that all sums of a recipe take.
-fn computing_s(kernel: Kernel, recipe: &Recipe, sub_blocks: usize, repetitions: u32) -> f64 {
+/// Returns the seconds that all sums of a recipe take, in each repetition.
+fn computing_s(kernel: Kernel, recipe: &Recipe, sub_blocks: usize, repetitions: u32) -> Vec<f64> {
     let bytes = BLOCK_BYTES / sub_blocks;
     let noise = |seed: usize| (0..bytes).map(|at| (at * 31 + seed * 7) as u8).collect::<Vec<u8>>();
     let sources: Vec<Vec<u8>> = (0..recipe.sources().len()).map(noise).collect();
@@ -133,8 +133,7 @@ fn computing_s(kernel: Kernel, recipe: &Recipe, sub_blocks: usize, repetitions: 
         }
         started.elapsed().as_secs_f64()
     };
-    let times: Vec<f64> = (0..repetitions).map(|_| once()).collect();
-    median(&times)
+    (0..repetitions).map(|_| once()).collect()
 }
 
 /// Computes one sum of a recipe, piece by piece.
@@ -153,8 +152,9 @@ impl OwnReport for ArithmeticReport {
 
     fn page(&self) -> String {
         let Self { kernel, rebuild_s, encode_s, .. } = self;
-        let milliseconds = |[reed_solomon, hitchhiker]: &[f64; 2]| {
-            format!("{:.2} ms and {:.2} ms", reed_solomon * 1e3, hitchhiker * 1e3)
+        let milliseconds = |times: &[Vec<f64>; 2]| {
+            let [reed_solomon, hitchhiker] = times.each_ref().map(|times| median(times) * 1e3);
+            format!("{reed_solomon:.2} ms and {hitchhiker:.2} ms")
         };
         format!(
             "# {PAPER}: {TITLE}\n\n![{TITLE}]({NAME}.svg)\n\n{NOTE}\n\n{}\n## The measurement\n\n{}\n\nMedians with the kernel \
@@ -167,10 +167,12 @@ impl OwnReport for ArithmeticReport {
     }
 
     fn chart(&self) -> Chart {
-        let times = [self.rebuild_s, self.encode_s];
-        let over = |code: usize| -> Points {
-            times.map(|pair| pair[code] / pair[0]).into_iter().enumerate().collect()
-        };
+        let all = [&self.rebuild_s, &self.encode_s].map(over_reed_solomon);
+        let over =
+            |code: usize| -> Points { all.iter().map(|pair| median(&pair[code])).enumerate().collect() };
+        let spreads = SERIES.iter().enumerate().flat_map(|(code, name)| {
+            all.iter().enumerate().filter_map(move |(at, pair)| Mark::range(name, at, &pair[code]))
+        });
         let series = SERIES.iter().enumerate().map(|(code, name)| ((*name).to_owned(), over(code)));
         let paper = PAPERS_TIMES.iter().enumerate().map(|(at, &time)| Mark {
             series: SERIES[1].to_owned(),
@@ -184,10 +186,20 @@ impl OwnReport for ArithmeticReport {
             y: "computing time over Reed-Solomon",
             ticks: ["rebuilding a block", "encoding a stripe"].map(str::to_owned).into(),
             series: series.collect(),
-            marks: Marks { paper: paper.collect(), ..Marks::default() },
+            marks: Marks {
+                spread: "shortest to longest",
+                spreads: spreads.collect(),
+                paper: paper.collect(),
+            },
             bars: true,
         }
     }
+}
+
+/// Returns the times of both codes, divided by the median time of Reed-Solomon.
+fn over_reed_solomon(times: &[Vec<f64>; 2]) -> [Vec<f64>; 2] {
+    let reed_solomon = median(&times[0]);
+    times.each_ref().map(|times| times.iter().map(|seconds| seconds / reed_solomon).collect())
 }
 
 impl ArithmeticReport {
@@ -228,7 +240,7 @@ impl ArithmeticReport {
 
     /// Returns the claims about the traffic and the time of repairs and encoding.
     fn claims_about_costs(&self) -> Vec<ClaimRow> {
-        let over = |[reed_solomon, hitchhiker]: [f64; 2]| hitchhiker / reed_solomon - 1.0;
+        let over = |times: &[Vec<f64>; 2]| median(&over_reed_solomon(times)[1]) - 1.0;
         let least = self.saved.iter().copied().fold(f64::INFINITY, f64::min);
         vec![
             row(
@@ -241,14 +253,14 @@ impl ArithmeticReport {
             row(
                 "computation time of a repair, XOR+, less than RS",
                 "36.1%",
-                percent(-over(self.rebuild_s)),
+                percent(-over(&self.rebuild_s)),
                 "computation time of RS",
                 "The paper's processors and coder are others.",
             ),
             row(
                 "encoding time, XOR+, more than RS",
                 "72.1%",
-                percent(over(self.encode_s)),
+                percent(over(&self.encode_s)),
                 "encoding time of RS",
                 "The paper's processors and coder are others.",
             ),
@@ -320,8 +332,8 @@ mod tests {
             losses: [1001, 1001],
             saved: vec![0.35; 10],
             units: 2,
-            rebuild_s: [2.0, 1.5],
-            encode_s: [1.0, 1.25],
+            rebuild_s: [vec![2.0], vec![1.5, 1.0, 2.0]],
+            encode_s: [vec![1.0], vec![1.25]],
         };
         let page = report.page();
         for text in ["1.40 and 1.40 × the data", "1001 of 1001", "| 36.1%", "| 25.0%", "| 72.1%", "63 TB"] {
@@ -330,5 +342,7 @@ mod tests {
         let chart = report.chart();
         assert_eq!(chart.series[1], ("Hitchhiker XOR+".to_owned(), vec![(0, 0.75), (1, 1.25)]));
         assert_eq!(chart.marks.paper.len(), 2);
+        let spread = Mark { series: SERIES[1].to_owned(), at: 0, low: 0.5, high: 1.0 };
+        assert_eq!(chart.marks.spreads, [spread]);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use gf::Kernel;
 use serde::{Deserialize, Serialize};
 
-use super::plot::{Chart, Marks};
+use super::plot::{Chart, Mark, Marks, Points};
 use super::{OwnReport, publish};
 use crate::command::Folders;
 use crate::error::LabError;
@@ -23,9 +23,14 @@ pub(super) const TITLE: &str = "Computing time by chunk size";
 struct Computed {
     helpers: usize,
     block_bytes: usize,
-    conventional_s: f64,
-    ppr_s: f64,
+    /// The time of each repetition, in seconds.
+    conventional_s: Vec<f64>,
+    ppr_s: Vec<f64>,
 }
+
+/// The methods, with their times.
+const METHODS: [(&str, fn(&Computed) -> &[f64]); 2] =
+    [("conventional", |row| &row.conventional_s), ("PPR", |row| &row.ppr_s)];
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct ComputeReport {
@@ -64,27 +69,26 @@ fn compute(kernel: Kernel, helpers: usize, block_bytes: usize, repetitions: u32)
     let mut target = vec![0; block_bytes];
 
     let mut timed = |multiplications: usize, sums: usize| {
-        let times: Vec<_> = (0..repetitions)
-            .map(|_| {
-                let started = Instant::now();
-                (0..multiplications).for_each(|_| kernel.mul_add(0x1d, &source, &mut target));
-                (0..sums).for_each(|_| kernel.mul_add(1, &source, &mut target));
-                started.elapsed().as_secs_f64()
-            })
-            .collect();
-        median(&times)
+        let mut once = || {
+            let started = Instant::now();
+            (0..multiplications).for_each(|_| kernel.mul_add(0x1d, &source, &mut target));
+            (0..sums).for_each(|_| kernel.mul_add(1, &source, &mut target));
+            started.elapsed().as_secs_f64()
+        };
+        (0..repetitions).map(|_| once()).collect()
     };
     let rounds = (helpers + 1).next_power_of_two().trailing_zeros() as usize;
     Computed { helpers, block_bytes, conventional_s: timed(helpers, 0), ppr_s: timed(1, rounds) }
 }
 
 fn cells(row: &Computed) -> Vec<String> {
+    let (conventional_s, ppr_s) = (median(&row.conventional_s), median(&row.ppr_s));
     vec![
         format!("{} MiB", row.block_bytes >> 20),
         row.helpers.to_string(),
-        format!("{:.2}", row.conventional_s * 1e3),
-        format!("{:.2}", row.ppr_s * 1e3),
-        format!("{:.2}×", row.conventional_s / row.ppr_s),
+        format!("{:.2}", conventional_s * 1e3),
+        format!("{:.2}", ppr_s * 1e3),
+        format!("{:.2}×", conventional_s / ppr_s),
     ]
 }
 
@@ -103,20 +107,46 @@ fn markdown(report: &ComputeReport) -> String {
 
 fn chart(report: &ComputeReport) -> Chart {
     let ticks: Vec<_> = [8, 16, 32, 64].map(|mib| format!("{mib} MiB")).into();
-    let line = |name: &str, helpers: usize, value: fn(&Computed) -> f64| {
-        let rows = report.rows.iter().filter(move |row| row.helpers == helpers);
-        (format!("{name}, k = {helpers}"), rows.enumerate().map(|(at, row)| (at, value(row))).collect())
-    };
-    let both = |helpers| {
-        [line("conventional", helpers, |row| row.conventional_s), line("PPR", helpers, |row| row.ppr_s)]
-    };
+    let (mut series, mut spreads) = (Vec::new(), Vec::new());
+    for helpers in [6, 12] {
+        for (name, times) in METHODS {
+            let name = format!("{name}, k = {helpers}");
+            let rows: Vec<&[f64]> =
+                report.rows.iter().filter(|row| row.helpers == helpers).map(times).collect();
+            spreads.extend(rows.iter().enumerate().filter_map(|(at, times)| Mark::range(&name, at, times)));
+            let points: Points = rows.iter().map(|times| median(times)).enumerate().collect();
+            series.push((name, points));
+        }
+    }
     Chart {
         title: format!("{PAPER}: {TITLE}"),
         x: "chunk size",
         y: "seconds, median",
         ticks,
-        series: [6, 12].into_iter().flat_map(both).collect(),
-        marks: Marks::default(),
+        series,
+        marks: Marks { spread: "shortest to longest", spreads, ..Marks::default() },
         bars: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_drawn_with_their_spread() {
+        let row = |block_bytes: usize| Computed {
+            helpers: 6,
+            block_bytes,
+            conventional_s: vec![3.0, 2.0, 4.0],
+            ppr_s: vec![1.0],
+        };
+        let rows = vec![row(8 << 20), row(16 << 20)];
+        let report = ComputeReport { machine: Machine::this(), kernel: "k".to_owned(), rows };
+        let chart = report.chart();
+        assert_eq!(chart.series[0], ("conventional, k = 6".to_owned(), vec![(0, 3.0), (1, 3.0)]));
+        let spread = |at| Mark { series: "conventional, k = 6".to_owned(), at, low: 2.0, high: 4.0 };
+        assert_eq!(chart.marks.spreads, [spread(0), spread(1)]);
+        assert!(report.page().contains("| 3.00×"), "{}", report.page());
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::plot::{Chart, Marks, Series};
+use super::plot::{Chart, Mark, Marks, Series};
 use super::{ClaimRow, OwnReport, claims_table, percent, percents, publish};
 use crate::command::Folders;
 use crate::error::LabError;
@@ -18,15 +18,17 @@ pub(super) const PAPER: &str = "FastPR (supplement), on real processes";
 pub(super) const TITLE: &str = "Emptying a failing node by nodes, code, links, disks and standbys";
 
 const NOTE: &str = "\
-The paper: 100 simulated nodes, RS(9,6), chunks of 64 MB, disks of 100 MB/s, links of 1 Gb/s, 1,000 stripes, three hot standbys. Here,
-unless a row says otherwise: 21 nodes (the failing one included), RS(9,6), chunks of 8 MiB, packets of 512 KiB, links of 100 Mb/s, about 16
-chunks on the failing node, and disks that are much faster than the links. Every node is a process behind a shaped link of its own.
+The paper: 100 simulated nodes, RS(9,6), chunks of 64 MB, disks of 100 MB/s, links of 1 Gb/s, which are 128 MB/s in its model, 1,000
+stripes, three hot standbys. Here, unless a row says otherwise: 21 nodes (the failing one included), RS(9,6), chunks of 4 MiB, packets of
+256 KiB, about 12 chunks on the failing node, links of 100 Mb/s, and disks that store 78 Mb/s, so that disks and links have the paper's ratio.
+A disk's rate is a cap of twice as much, because a repair reads back what it has written, and the cap counts both; reads from a disk may
+use the whole cap. Every node is a process behind a shaped link of its own.
 Reconstruction sets are found by the paper's Algorithm 1 on all chunks together, and rounds are scheduled by its Algorithm 2 with the
 times of its model. In a round, every rebuilt chunk is read from the k helpers of its set and decoded by its receiver (a star), and the
 failing node copies one chunk after another meanwhile; the next round begins when all chunks are published and read back. Receivers are
 chosen as in the published prototype. *Mend's drain* is `mend node drain`, which has no rounds, decides block by block, and rebuilds by
-pipelined sums instead of stars. Times are those of the repairs, without finding sets and describing stripes. A cap on disks counts
-reading back as well. Every chunk was compared with the failing node's.";
+pipelined sums instead of stars. Times are those of the repairs, without finding sets and describing stripes. Every chunk was compared
+with the failing node's.";
 
 /// The measurements of the figure.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,11 +37,11 @@ pub(super) struct FastPrReport {
     rows: Vec<Row>,
 }
 
-/// A saving of FastPR that the paper prints.
+/// The savings of FastPR over migration only and over reconstruction only that the paper prints, in percent.
 struct Saving {
     point: &'static str,
     setting: &'static str,
-    paper: [&'static str; 2],
+    paper: [f64; 2],
     difference: &'static str,
 }
 
@@ -50,26 +52,29 @@ const STANDBY_SETS: &str = "The paper's 99 healthy nodes rebuild 16 chunks at on
 const EC2: &str = "The paper's number of nodes and rate of disks on EC2 are not available to us, so the difference is \
                    unexplained.";
 const SAVINGS: [Saving; 4] = [
-    Saving { point: "(16,12)", setting: "RS(16,12)", paper: ["62.7%", "40.6%"], difference: FEWER_NODES },
+    Saving { point: "(16,12)", setting: "RS(16,12)", paper: [62.7, 40.6], difference: FEWER_NODES },
     Saving {
         point: "3 standbys",
         setting: "RS(9,6), three standbys",
-        paper: ["57.7%", "41.0%"],
+        paper: [57.7, 41.0],
         difference: STANDBY_SETS,
     },
     Saving {
         point: "50 Mb/s",
         setting: "links of 50 Mb/s (the paper: 0.5 Gb/s)",
-        paper: ["27.7%", "62.5%"],
+        paper: [27.7, 62.5],
         difference: EC2,
     },
     Saving {
         point: "M = 21",
         setting: "links of 100 Mb/s (the paper: 1 Gb/s)",
-        paper: ["27.1%", "61.5%"],
+        paper: [27.1, 61.5],
         difference: EC2,
     },
 ];
+/// The methods with which the paper compares FastPR.
+const OTHERS: [&str; 2] = ["migration only", "reconstruction only"];
+const FASTPR: &str = "FastPR";
 
 /// Measures the figure, and writes its files.
 pub(super) fn measure(
@@ -94,7 +99,7 @@ impl OwnReport for FastPrReport {
     fn chart(&self) -> Chart {
         let (ticks, series) = bars(self);
         let title = format!("{PAPER}: {TITLE}");
-        let marks = Marks::default();
+        let marks = marks_of(self);
         Chart { title, x: "", y: "seconds per chunk", ticks, series, marks, bars: true }
     }
 }
@@ -162,14 +167,14 @@ fn claims(report: &FastPrReport) -> Vec<ClaimRow> {
         });
     };
     for Saving { point, setting, paper, difference } in &SAVINGS {
-        for (than, paper) in ["migration only", "reconstruction only"].into_iter().zip(paper) {
-            let here = report.less(point, "FastPR", than);
-            let of = format!("time per chunk of {than}");
-            add(format!("{setting}: FastPR, less than {than}"), paper, here, &of, difference);
+        for (than, paper) in OTHERS.into_iter().zip(paper) {
+            let here = report.less(point, FASTPR, than);
+            let (paper, of) = (format!("{paper:.1}%"), format!("time per chunk of {than}"));
+            add(format!("{setting}: FastPR, less than {than}"), &paper, here, &of, difference);
         }
     }
     for point in report.points() {
-        let here = report.less(point, "Mend's drain", "FastPR");
+        let here = report.less(point, "Mend's drain", FASTPR);
         add(format!("{point}: Mend's drain, less than FastPR"), "", here, "time per chunk of FastPR", "");
     }
     claims.push(ClaimRow {
@@ -215,6 +220,22 @@ fn bars(report: &FastPrReport) -> (Vec<String>, Series) {
     let optimum = |at: usize| Some((at, report.rows.iter().find(|row| row.point == points[at])?.optimum_s));
     series.push(("optimum".to_owned(), (0..points.len()).filter_map(optimum).collect()));
     (points.iter().map(|&point| point.to_owned()).collect(), series)
+}
+
+/// Returns the ranges over repetitions, and the paper's times of FastPR relative to ours of migration only.
+fn marks_of(report: &FastPrReport) -> Marks {
+    let points = report.points();
+    let at = |point: &str| points.iter().position(|known| *known == point);
+    let spread = |row: &Row| Mark::range(&row.method, at(&row.point)?, &row.all_per_chunk());
+    let paper = |saving: &Saving| {
+        let time = (1.0 - saving.paper[0] / 100.0) * report.row(saving.point, OTHERS[0])?.per_chunk();
+        Some(Mark { series: FASTPR.to_owned(), at: at(saving.point)?, low: time, high: time })
+    };
+    Marks {
+        spread: "shortest to longest",
+        spreads: report.rows.iter().filter_map(spread).collect(),
+        paper: SAVINGS.iter().filter_map(paper).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -267,5 +288,16 @@ mod tests {
         assert_eq!(names, ["migration only", "reconstruction only", "FastPR", "Mend's drain", "optimum"]);
         assert_eq!(series[2].1, [(0, 1.0)]);
         assert_eq!(series[4].1, [(0, 0.5)]);
+    }
+
+    #[test]
+    fn the_papers_saving_over_migration_and_the_spread_are_drawn() {
+        let mut report = report();
+        assert_eq!(report.chart().marks.spreads, [], "one repetition has no spread");
+        report.rows[2].times_s = vec![10.0, 9.0, 12.0];
+        let Marks { spreads, paper, .. } = report.chart().marks;
+        assert_eq!(spreads, [Mark { series: "FastPR".to_owned(), at: 0, low: 0.9, high: 1.2 }]);
+        assert_eq!((paper.len(), &*paper[0].series, paper[0].at), (1, "FastPR", 0));
+        assert!((paper[0].low - 0.373 * 2.0).abs() < 1e-9, "{paper:?}");
     }
 }

@@ -14,6 +14,9 @@ pub(super) fn of(about: &About, report: &Report, ticks: &[String]) -> Marks {
     Marks { spread: "shortest to longest", spreads, paper: papers(&places) }
 }
 
+/// The beginning of a number that a paper does not print, but that follows from measurements that it prints.
+const COMPUTED: &str = "computed from its ";
+
 /// The places of the rows in a drawing.
 struct Places<'a> {
     about: &'a About,
@@ -74,14 +77,24 @@ fn times(about: &About, claim: &Claim, row: &Row, report: &Report) -> Option<[f6
         }
         Kind::OverDirect => Some(paper("%")?.map(|percent| (1.0 + percent / 100.0) * row.time.direct_s)),
         Kind::Seconds => paper("s"),
-        Kind::Points | Kind::Throughput => None,
+        Kind::Throughput => {
+            let megabytes = row.case.block_bytes as f64 / 1e6;
+            Some(paper("MB/s")?.map(|rate| megabytes / rate))
+        }
+        Kind::Points => None,
     }
 }
 
-/// Returns the number or the range that a paper prints, such as `89.5%`, `about 0.62 s` or `2.9% to 9.7%`; `None`
+/// Returns the number or the range that a paper prints, such as `89.5%`, `about 7×` or `2.9% to 9.7%`, or the number
+/// that follows from measurements that it prints, such as `computed from its 0.57 s and 8.8%: 0.62 s`. Returns `None`
 /// for other texts.
 fn numbers(paper: &str, unit: &str) -> Option<[f64; 2]> {
-    let text = paper.strip_prefix("about ").unwrap_or(paper);
+    let text = match paper.strip_prefix(COMPUTED) {
+        Some(computed) => computed.split_once(": ")?.1,
+        None => paper,
+    };
+    let text =
+        ["about ", "around ", "almost "].iter().find_map(|word| text.strip_prefix(word)).unwrap_or(text);
     let (low, high) = text.split_once(" to ").unwrap_or((text, text));
     let number = |text: &str| text.strip_suffix(unit)?.trim().parse::<f64>().ok();
     Some([number(low)?, number(high)?])
@@ -114,16 +127,42 @@ mod tests {
         let found = paper.iter().find(|mark| mark.series == "pipelined").unwrap();
         assert!((found.low - 1.05).abs() < 1e-9 && found.low == found.high, "{found:?}");
         assert_eq!(paper.iter().filter(|mark| mark.series == "pipelined").count(), 1);
-        assert!(paper.contains(&mark("conventional", 5.9, 5.9)), "{paper:?}");
+        assert!(paper.contains(&mark("conventional", 5.91, 5.91)), "{paper:?}");
+    }
+
+    #[test]
+    fn throughput_and_factors_of_each_code_stand_beside_ours() {
+        let figure = all().into_iter().find(|figure| figure.figure.name == "ppr-7d");
+        let Figure { figure, scenario } = figure.expect("the figure exists");
+        let row = |code: &str, scheme: &str, rate: &str, median_s: f64| {
+            let mut row = row(scheme, median_s, &[median_s]);
+            (row.case.code, row.case.rate) = (code.to_owned(), rate.to_owned());
+            row.case.block_bytes = 64_000_000;
+            row
+        };
+        let rows = vec![
+            row("rs-9-6", "conventional", "1gbit", 3.6),
+            row("rs-9-6", "ppr in rounds", "1gbit", 2.0),
+            row("rs-16-12", "ppr in rounds", "200mbit", 9.0),
+        ];
+        let machine = Machine::this();
+        let report =
+            Report { scenario, machine, started_unix_ms: 0, checks: Vec::new(), constants: None, rows };
+        let paper = of(&figure, &report, &["1gbit".to_owned(), "200mbit".to_owned()]).paper;
+        let value = |series: &str| paper.iter().find(|mark| mark.series == series).map(|mark| mark.low);
+        assert!((value("ppr in rounds, rs-9-6").unwrap() - 32.0).abs() < 1e-9, "1.8 times 64 MB in 3.6 s");
+        assert!((value("ppr in rounds, rs-16-12").unwrap() - 6.6).abs() < 1e-9, "{paper:?}");
     }
 
     #[test]
     fn numbers_of_papers_are_read() {
         assert_eq!(numbers("89.5%", "%"), Some([89.5, 89.5]));
-        assert_eq!(numbers("about 0.62 s", "s"), Some([0.62, 0.62]));
+        assert_eq!(numbers("computed from its 0.57 s and 8.8%: 0.62 s", "s"), Some([0.62, 0.62]));
+        assert_eq!(numbers("almost 7×", "×"), Some([7.0, 7.0]));
+        assert_eq!(numbers("8.5 MB/s", "MB/s"), Some([8.5, 8.5]));
         assert_eq!(numbers("2.9% to 9.7%", "%"), Some([2.9, 9.7]));
         assert_eq!(numbers("about 0.1", ""), Some([0.1, 0.1]));
-        for text in ["grows with k", "", "19% additional reduction", "1.8× and 2.5×"] {
+        for text in ["grows with k", "", "19% additional reduction", "by blocks, 6 of 12: 50%"] {
             assert_eq!(numbers(text, "%"), None, "{text}");
         }
     }

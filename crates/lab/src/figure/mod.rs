@@ -7,12 +7,14 @@
 //! (`simulated`).
 
 mod arithmetic;
+mod bounds;
 pub mod clients;
 mod cold;
 mod collective;
 mod compute;
 mod fastpr_lab;
 mod marks;
+mod placements;
 mod planning;
 pub(crate) mod plot;
 mod reed_solomon;
@@ -46,6 +48,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../lab/figures/tos21-8b.toml"),
     include_str!("../../../../lab/figures/tos21-8c.toml"),
     include_str!("../../../../lab/figures/tos21-8d.toml"),
+    include_str!("../../../../lab/figures/tos21-8f.toml"),
     include_str!("../../../../lab/figures/tos21-8g.toml"),
     include_str!("../../../../lab/figures/tos21-8i.toml"),
     include_str!("../../../../lab/figures/tos21-8h.toml"),
@@ -97,7 +100,7 @@ static OWN: [OwnFigure; 5] = [
         title: clients::TITLE,
         transfers: true,
         paths: &["crates/lab/src/figure/clients", "crates/lab/src/experiment"],
-        repetitions: 2,
+        repetitions: 3,
         measure: clients::measure,
         redraw: redraw_own::<clients::ClientsReport>,
     },
@@ -114,7 +117,7 @@ static OWN: [OwnFigure; 5] = [
             "crates/lab/src/nodes",
             "crates/lab/src/experiment",
         ],
-        repetitions: 1,
+        repetitions: 3,
         measure: fastpr_lab::measure,
         redraw: redraw_own::<fastpr_lab::FastPrReport>,
     },
@@ -239,6 +242,9 @@ pub(crate) struct About {
     pub(crate) time_model: bool,
     /// How our set-up differs from the paper's, and why the ratios are still meaningful.
     pub(crate) note: String,
+    /// The least time of a repair in seconds, if links have different rates.
+    #[serde(default)]
+    pub(crate) bound_s: Option<f64>,
     #[serde(default)]
     pub(crate) claim: Vec<Claim>,
 }
@@ -253,6 +259,7 @@ pub(crate) enum Axis {
     Rate,
     Edge,
     Loss,
+    Placement,
 }
 
 /// The y axis.
@@ -302,6 +309,9 @@ pub(crate) struct Claim {
     /// Restricts the claim to this block size.
     #[serde(default)]
     pub(crate) block: Option<String>,
+    /// Restricts the claim to this code.
+    #[serde(default)]
+    pub(crate) code: Option<String>,
 }
 
 /// How to compute a claim's number from the measurements.
@@ -375,6 +385,7 @@ impl Axis {
             Self::Rate => row.case.rate.clone(),
             Self::Edge => row.case.edge.clone().unwrap_or_default(),
             Self::Loss => lost_of(row),
+            Self::Placement => row.case.placement.as_ref().map_or(String::new(), |at| at.number.to_string()),
         }
     }
 
@@ -386,6 +397,7 @@ impl Axis {
             Self::Rate => "rate of every link",
             Self::Edge => "rate from each helper to the client",
             Self::Loss => "lost block",
+            Self::Placement => "placement of the blocks",
         }
     }
 }
@@ -549,7 +561,8 @@ fn chosen(name: &str) -> Result<Figure, LabError> {
 fn write(figure: &Figure, report: &Report, folders: &Folders) -> Result<(), LabError> {
     let about = &figure.figure;
     write_page(&folders.page(&about.name, "md"), &table::markdown(about, report))?;
-    let (ticks, series) = table::places(about, report);
+    let (ticks, mut series) = table::places(about, report);
+    series.extend(bounds::of(about, report, &ticks));
     let chart = Chart {
         title: format!("{}: {}", about.paper, about.title),
         x: about.x.label(),
@@ -557,7 +570,7 @@ fn write(figure: &Figure, report: &Report, folders: &Folders) -> Result<(), LabE
         marks: marks::of(about, report, &ticks),
         ticks,
         series,
-        bars: matches!(about.x, Axis::Code | Axis::Loss),
+        bars: matches!(about.x, Axis::Code | Axis::Loss | Axis::Placement),
     };
     chart.draw(&folders.page(&about.name, "svg"))
 }
@@ -591,6 +604,8 @@ mod tests {
             assert_eq!(figure.name, scenario.name);
             assert!(listed.contains(&format!("{} ", figure.name)), "{}", figure.name);
             let schemes: Vec<_> = scenario.ways().iter().map(ToString::to_string).collect();
+            let is_placed = scenario.effort.placements > 1;
+            assert_eq!(is_placed, figure.x == Axis::Placement, "{}", figure.name);
             for claim in &figure.claim {
                 let is_explained = claim.difference.ends_with('.');
                 assert_eq!(is_explained, !claim.paper.is_empty(), "{}: {}", figure.name, claim.text);

@@ -11,6 +11,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::error::LabError;
+use crate::report::median;
 
 const SIZE: (u32, u32) = (980, 540);
 /// The font with its size. The next two constants are the maximum width of a letter and the height of a line
@@ -30,7 +31,7 @@ const PAPER: &str = "the paper";
 /// The families of schemes and systems, by words that their names contain in lower case. Every family has a
 /// colour. The first family with a word in the name counts.
 const FAMILIES: [&[&str]; 18] = [
-    &["bare chain", "direct send"],
+    &["bare chain"],
     &["conventional", "srr", "stars"],
     &["rack-aware"],
     &["weighted"],
@@ -44,9 +45,9 @@ const FAMILIES: [&[&str]; 18] = [
     &["migration", "copies"],
     &["reconstruction", "rebuilds"],
     &["hdfs", "ec.rebuild"],
-    &["lowest-index", "lowest node"],
-    &["least-recently-used", "lru"],
     &["pipelin", "chain", "slices"],
+    &["lowest-index"],
+    &["least-recently-used"],
     &["auto", "dealt", "even", "mend", "both ways"],
 ];
 /// The opacity of the first, second, … variant of a scheme in a drawing.
@@ -100,6 +101,15 @@ pub(crate) struct Mark {
     pub(crate) at: usize,
     pub(crate) low: f64,
     pub(crate) high: f64,
+}
+
+impl Mark {
+    /// Returns the range of several values; `None` if there are fewer than two.
+    pub(crate) fn range(series: &str, at: usize, values: &[f64]) -> Option<Self> {
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (values.len() > 1).then(|| Self { series: series.to_owned(), at, low, high })
+    }
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -269,11 +279,20 @@ impl Chart {
 }
 
 impl Drawing {
-    /// Returns a drawing of bars; `None` if there are no values.
+    /// Returns a drawing of bars; `None` if there are no values. If a place has several values, its bar is their
+    /// median, and a line shows their range.
     pub(crate) fn of(name: &'static str, title: &str, y: &'static str, values: Vec<Named>) -> Option<Self> {
-        let (ticks, series) = gather(values);
-        let (title, marks) = (title.to_owned(), Marks::default());
-        let chart = Chart { title, x: "", y, ticks, series, marks, bars: true };
+        let (ticks, mut series) = gather(values.iter().cloned());
+        let mut spreads = Vec::new();
+        for (series, points) in &mut series {
+            for (at, value) in points {
+                let all = at_place(&values, &ticks[*at], series);
+                *value = median(&all);
+                spreads.extend(Mark::range(series, *at, &all).filter(|_| !is_bound(series)));
+            }
+        }
+        let marks = Marks { spread: "least to most", spreads, ..Marks::default() };
+        let chart = Chart { title: title.to_owned(), x: "", y, ticks, series, marks, bars: true };
         (!chart.ticks.is_empty()).then_some(Self { name, chart })
     }
 
@@ -301,6 +320,12 @@ pub(crate) fn gather(values: impl IntoIterator<Item = Named>) -> (Vec<String>, S
         }
     }
     (ticks, series)
+}
+
+/// Returns all values of a series at a tick.
+fn at_place(values: &[Named], tick: &str, series: &str) -> Vec<f64> {
+    let is_there = |(at, name, _): &&Named| at == tick && name == series;
+    values.iter().filter(is_there).map(|&(.., value)| value).collect()
 }
 
 fn is_bound(name: &str) -> bool {
@@ -397,6 +422,9 @@ mod tests {
         assert_eq!(variants[0].rgb(), variants[1].rgb());
         assert_eq!(family("migration only"), family("copies only"));
         assert_ne!(family("FastPR"), family("ppr"));
+        assert_eq!(family("chains, lowest node"), family("pipelined"));
+        assert_eq!(family("chains, LRU"), family("chains"));
+        assert_ne!(family("lowest-index"), family("pipelined"));
     }
 
     #[test]
@@ -420,8 +448,10 @@ mod tests {
             vec![value("a", "x", 1.0), value("b", "x", 2.0), value("a", "y", 3.0), value("a", "x", 4.0)];
         let drawing = Drawing::of("d", "Title", "s", values).unwrap();
         assert_eq!(drawing.chart.ticks, ["a", "b"]);
-        let series = [("x".to_owned(), vec![(0, 1.0), (1, 2.0)]), ("y".to_owned(), vec![(0, 3.0)])];
+        let series = [("x".to_owned(), vec![(0, 2.5), (1, 2.0)]), ("y".to_owned(), vec![(0, 3.0)])];
         assert_eq!(drawing.chart.series, series);
+        let spread = Mark { series: "x".to_owned(), at: 0, low: 1.0, high: 4.0 };
+        assert_eq!(drawing.chart.marks.spreads, [spread]);
         let drawings = [drawing];
         assert_eq!(Drawing::link(&drawings, "d"), "![Title](d.svg)\n\n");
         assert_eq!(Drawing::link(&drawings, "e"), "");

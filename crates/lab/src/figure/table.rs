@@ -5,7 +5,7 @@ use repair::Scheme;
 use super::plot::{Series, gather};
 use super::{
     About, Axis, Claim, ClaimRow, Kind, Measure, Quantity, block_of, claims_table, cold, collective,
-    reed_solomon, throughput,
+    placements, reed_solomon, throughput,
 };
 use crate::report::{Report, Row, markdown_table};
 
@@ -40,6 +40,7 @@ pub(super) fn markdown(about: &About, report: &Report) -> String {
         ];
         text += &markdown_table(&columns, &predicted);
     }
+    text += &placements::section(report);
     text += &collective::section(report);
     text += &cold::section(report);
     text += "\n## All measurements\n\n";
@@ -86,6 +87,10 @@ fn ours(about: &About, claim: &Claim, report: &Report) -> String {
     match (shown(claim.kind, lowest), shown(claim.kind, highest)) {
         _ if values.is_empty() => "not measured".to_owned(),
         (low, high) if low == high => low,
+        (low, high) if about.x == Axis::Placement => {
+            let mean = shown(claim.kind, values.iter().sum::<f64>() / values.len() as f64);
+            format!("{low} to {high}, mean {mean}")
+        }
         (low, high) => format!("{low} to {high}"),
     }
 }
@@ -98,6 +103,7 @@ pub(super) fn rows_of<'a>(about: &About, claim: &Claim, report: &'a Report) -> i
             && is(&claim.at, about.x.of(row))
             && is(&claim.rate, row.case.rate.clone())
             && is(&claim.block, block_of(row))
+            && is(&claim.code, row.case.code.clone())
     })
 }
 
@@ -147,6 +153,7 @@ fn same_place(a: &Row, b: &Row) -> bool {
             row.case.block_bytes,
             row.case.slice.clone(),
             row.case.lost.clone(),
+            row.case.placement.clone(),
         )
     };
     place(a) == place(b)

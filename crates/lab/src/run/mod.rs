@@ -2,6 +2,7 @@
 //! schemes take turns, so that gradual changes of the machine affect all of them alike.
 
 mod memory;
+mod placement;
 mod row;
 mod sample;
 mod stored;
@@ -10,6 +11,7 @@ mod straggling;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cluster::ByteSize;
+use codes::CodeSpec;
 
 use crate::baseline::{Baseline, Chain};
 use crate::check::check;
@@ -19,11 +21,12 @@ use crate::instruction::{Answer, Expected, Instruction, Took};
 use crate::lab_cluster::{LabCluster, Programs};
 use crate::machine::Machine;
 use crate::medium::Medium;
-use crate::meter::Meter;
+use crate::meter::{Meter, Metered};
 use crate::network::{LabNode, Names, Network};
 use crate::report::{Report, Row, Sample};
 use crate::scenario::{Destination, Many, Scenario, Slice};
 use crate::variant::Variant;
+pub use placement::Placement;
 pub(crate) use row::BARE_CHAIN;
 use stored::Stored;
 pub(crate) use stored::write_noise;
@@ -105,15 +108,28 @@ impl Run<'_> {
             report.checks.push(check);
             for code in self.scenario.code.iter() {
                 for block_bytes in self.scenario.block_bytes.iter() {
-                    let stored = self.in_each(|run| run.store(code, block_bytes.bytes()))?;
-                    for &slice in self.scenario.slice_bytes.iter() {
-                        report.rows.extend(self.compare(&stored, slice)?);
+                    for number in 1..=self.scenario.effort.placements {
+                        report.rows.extend(self.placed(code, block_bytes.bytes(), number)?);
                     }
-                    self.in_each(|run| run.forget(&stored[run.current]))?;
                 }
             }
         }
         Ok(report)
+    }
+
+    /// Stores a stripe, whose blocks the coordinator places at random, and measures it with each slice size.
+    fn placed(&mut self, code: &CodeSpec, block_bytes: u64, number: u32) -> Result<Vec<Row>, LabError> {
+        let stored = self.in_each(|run| run.store(code, block_bytes))?;
+        let mut rows = Vec::new();
+        for &slice in self.scenario.slice_bytes.iter() {
+            rows.extend(self.compare(&stored, slice)?);
+        }
+        self.in_each(|run| run.forget(&stored[run.current]))?;
+        if self.scenario.effort.placements > 1 {
+            let placement = Placement::of(number, &stored[0]);
+            rows.iter_mut().for_each(|row| row.case.placement = Some(placement.clone()));
+        }
+        Ok(rows)
     }
 
     /// Calls `work` for each cluster, with `current` set to the cluster's index; returns the results.
@@ -131,7 +147,7 @@ impl Run<'_> {
     /// Measures all schemes and losses for one slice size and one stripe, which is stored in each cluster.
     fn compare(&mut self, stored: &[Stored], slice: Slice) -> Result<Vec<Row>, LabError> {
         let mut rows = Vec::new();
-        for lost in &self.scenario.loss.losses.clone() {
+        for lost in &stored[0].losses(&self.scenario.loss) {
             let expected = self.in_each(|run| {
                 lost.iter().map(|&block| run.expected(&stored[run.current], block)).collect()
             })?;
@@ -233,23 +249,12 @@ impl Run<'_> {
         })
     }
 
-    /// Repeats a measurement while other programs disturb it, up to the scenario's number of retries. Returns
-    /// the undisturbed sample, or else the least disturbed one.
+    /// Repeats a measurement while other programs disturb it, up to the scenario's number of retries.
     fn undisturbed(
         &mut self,
         mut measure: impl FnMut(&mut Self) -> Result<Sample, LabError>,
     ) -> Result<Sample, LabError> {
-        let mut best = measure(self)?;
-        for _ in 0..self.scenario.effort.retries {
-            if !best.metered.disturbed {
-                break;
-            }
-            let next = measure(self)?;
-            if next.metered.foreign_s < best.metered.foreign_s {
-                best = next;
-            }
-        }
-        Ok(best)
+        undisturbed(self.scenario.effort.retries, |sample: &Sample| &sample.metered, || measure(self))
     }
 
     /// Measures the execution of one instruction by the client.
@@ -273,6 +278,55 @@ impl Run<'_> {
     }
 }
 
+/// Repeats a measurement while other programs disturb it, at most `retries` times. Returns the undisturbed result, or
+/// else the least disturbed one.
+pub(crate) fn undisturbed<T>(
+    retries: u32,
+    metered: impl Fn(&T) -> &Metered,
+    mut measure: impl FnMut() -> Result<T, LabError>,
+) -> Result<T, LabError> {
+    let mut best = measure()?;
+    for _ in 0..retries {
+        if !metered(&best).disturbed {
+            break;
+        }
+        let next = measure()?;
+        if metered(&next).foreign_s < metered(&best).foreign_s {
+            best = next;
+        }
+    }
+    Ok(best)
+}
+
 fn unexpected(answer: &Answer) -> LabError {
     LabError::Agent { who: "client".to_owned(), reason: format!("an answer to something else: {answer:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the number of measurements, and the load of other programs in the one that counts.
+    fn kept(foreign_s: &[f64]) -> (usize, f64) {
+        let mut measured = 0;
+        let sample = undisturbed(
+            2,
+            |sample: &Sample| &sample.metered,
+            || {
+                let mut sample = Sample::of_test(1.0, 0.1, false);
+                sample.metered.foreign_s = foreign_s[measured];
+                sample.metered.disturbed = foreign_s[measured] > 0.1;
+                measured += 1;
+                Ok(sample)
+            },
+        );
+        (measured, sample.unwrap().metered.foreign_s)
+    }
+
+    #[test]
+    fn the_least_disturbed_measurement_counts() {
+        assert_eq!(kept(&[0.05]), (1, 0.05));
+        assert_eq!(kept(&[0.3, 0.02]), (2, 0.02));
+        assert_eq!(kept(&[0.3, 0.2, 0.4]), (3, 0.2));
+    }
 }

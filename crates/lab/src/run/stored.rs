@@ -10,7 +10,7 @@ use codes::CodeSpec;
 use super::{Run, unexpected};
 use crate::error::LabError;
 use crate::instruction::{Answer, BlockAt, Expected, Instruction};
-use crate::scenario::Loss;
+use crate::scenario::{Loss, Losses};
 
 /// The time limit for the coordinator to notice a killed helper.
 const NOTICE_LIMIT: Duration = Duration::from_secs(30);
@@ -28,6 +28,13 @@ pub(super) struct Stored {
 }
 
 impl Stored {
+    /// The sets of blocks to lose.
+    pub(super) fn losses(&self, losses: &Losses) -> Vec<Vec<u16>> {
+        let Some(helper) = &losses.lost_on else { return losses.losses.clone() };
+        let blocks = self.blocks.iter().zip(0..).filter(|(at, _)| at.node == *helper);
+        vec![blocks.map(|(_, index)| index).collect()]
+    }
+
     /// The blocks that are not lost, by index.
     pub(super) fn survivors(&self, lost: &[u16]) -> impl DoubleEndedIterator<Item = &BlockAt> {
         let indices = 0..self.blocks.len() as u16;
@@ -161,4 +168,31 @@ pub(super) fn remove_named(folder: &Path, name: &str) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_block_of_a_helper_is_lost_wherever_it_was_placed() {
+        let at = |node: &str| BlockAt { block: node.to_owned(), node: node.to_owned() };
+        let stored = Stored {
+            name: "s".to_owned(),
+            code: "rs-3-2".parse().unwrap(),
+            data_blocks: 2,
+            stripe: "0".to_owned(),
+            block_bytes: 1,
+            sub_blocks: 1,
+            blocks: ["h3", "h2", "h1"].map(at).into(),
+            source: PathBuf::new(),
+        };
+        let losses = |lost_on: Option<&str>| Losses {
+            losses: vec![vec![0]],
+            lost_on: lost_on.map(str::to_owned),
+            how: Loss::Pretend,
+        };
+        assert_eq!(stored.losses(&losses(None)), [[0]]);
+        assert_eq!(stored.losses(&losses(Some("h1"))), [[2]]);
+    }
 }

@@ -108,10 +108,18 @@ impl ClientsReport {
 
     /// Returns the time of a row divided by that of conventional repair at the same point.
     fn over_reference(&self, row: &Row) -> f64 {
+        row.median(|run| run.all_s) / self.reference_s(row)
+    }
+
+    /// Returns the time of each repetition of a row, divided by the median time of conventional repair.
+    fn all_over_reference(&self, row: &Row) -> Vec<f64> {
+        row.runs.iter().map(|run| run.all_s / self.reference_s(row)).collect()
+    }
+
+    /// Returns the time of conventional repair at the point of a row.
+    fn reference_s(&self, row: &Row) -> f64 {
         let is_reference = |other: &&Row| other.scheme == REFERENCE && other.is_same_point(row);
-        let reference = self.rows.iter().find(is_reference);
-        reference
-            .map_or(f64::NAN, |reference| row.median(|run| run.all_s) / reference.median(|run| run.all_s))
+        self.rows.iter().find(is_reference).map_or(f64::NAN, |reference| reference.median(|run| run.all_s))
     }
 }
 

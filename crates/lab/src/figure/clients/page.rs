@@ -10,7 +10,7 @@ use crate::report::markdown_table;
 const NOTE: &str = "\
 The paper: modified HDFS-RAID, 1 Gb/s, 13 DataNodes, three clients, 30 normal reads for each degraded one, blocks of 32 to 192 MB, means
 of 30 trials. Its Table 1 also varies the number of clients, but the paper prints no figures for that. SRR is called conventional here.
-Scaled, because two cores carry all nodes and clients: blocks of an eighth of the size, links of 200 Mb/s, units of 128 KiB instead of
+Scaled, because two cores carry all nodes and clients: blocks of an eighth of the size, links of 300 Mb/s, units of 128 KiB instead of
 1 MB. Each client is a process on a node of its own, behind a link like a helper's, and reads 31 random data blocks of six stripes one
 after another; one of them, at a random place in the sequence, counts as lost. Every scheme carries out the same reads. CRR-R runs
 in slices, because the paper's prototype pipelines units, and in rounds of whole blocks, as its Algorithm 1 is written. `pipelined` is
@@ -78,7 +78,7 @@ impl OwnReport for ClientsReport {
             title: format!("{PAPER}: {TITLE}"),
             x: "clients, block size",
             y: "mean time of all reads, over conventional",
-            marks: papers_ranges(self, &ticks),
+            marks: marks(self, &ticks),
             ticks,
             series,
             bars: true,
@@ -152,16 +152,21 @@ fn tick_of(row: &Row) -> String {
     format!("{}, {}", row.clients, ByteSize::from_bytes(row.block_bytes))
 }
 
-/// Returns the paper's ranges at the points with the paper's number of clients.
-fn papers_ranges(report: &ClientsReport, ticks: &[String]) -> Marks {
-    let mark = |row: &Row| {
+/// Returns the ranges over repetitions, and the paper's ranges at the points with the paper's number of clients.
+fn marks(report: &ClientsReport, ticks: &[String]) -> Marks {
+    let at = |row: &Row| ticks.iter().position(|tick| *tick == tick_of(row));
+    let spread = |row: &Row| Mark::range(&row.scheme, at(row)?, &report.all_over_reference(row));
+    let paper = |row: &Row| {
         let claim = CLAIMS.iter().find(|claim| claim.scheme == row.scheme)?;
         let [least, most] = claim.less?;
-        let at = ticks.iter().position(|tick| *tick == tick_of(row))?;
-        Some(Mark { series: row.scheme.clone(), at, low: 1.0 - most, high: 1.0 - least })
+        Some(Mark { series: row.scheme.clone(), at: at(row)?, low: 1.0 - most, high: 1.0 - least })
     };
-    let rows = report.rows.iter().filter(|row| row.clients == CLIENTS);
-    Marks { paper: rows.filter_map(mark).collect(), ..Marks::default() }
+    let of_paper = report.rows.iter().filter(|row| row.clients == CLIENTS);
+    Marks {
+        spread: "shortest to longest",
+        spreads: report.rows.iter().filter_map(spread).collect(),
+        paper: of_paper.filter_map(paper).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -213,6 +218,18 @@ mod tests {
         let paper = &chart.marks.paper[..];
         assert_eq!(paper.iter().map(|mark| (&*mark.series, mark.at)).collect::<Vec<_>>(), [("crr-s", 0)]);
         assert!((paper[0].low - 0.81).abs() < 1e-9 && (paper[0].high - 0.933).abs() < 1e-9);
+        assert_eq!(chart.marks.spreads, [], "one repetition has no spread");
+    }
+
+    #[test]
+    fn repetitions_are_a_spread_around_their_median() {
+        let mut report = report();
+        let run = report.rows[1].runs[0].clone();
+        report.rows[1].runs.extend([1.6, 2.2].map(|all_s| Run { all_s, ..run.clone() }));
+        let spreads = report.chart().marks.spreads;
+        assert_eq!(spreads.len(), 1);
+        assert_eq!((&*spreads[0].series, spreads[0].at), ("crr-s", 0));
+        assert!((spreads[0].low - 0.8).abs() < 1e-9 && (spreads[0].high - 1.1).abs() < 1e-9, "{spreads:?}");
     }
 
     #[test]

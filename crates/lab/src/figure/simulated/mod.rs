@@ -6,13 +6,14 @@ mod fastpr;
 mod fastpr_lrc;
 mod links;
 mod pipe_s;
+mod recoveries;
 
 use std::fmt::Write;
 
 use super::{ClaimRow, claims_table, percent, percents};
 use crate::command::{Folders, write_page};
 use crate::error::LabError;
-use crate::figure::plot::{Chart, Marks, Series};
+use crate::figure::plot::{Chart, Mark, Marks, Series};
 use crate::machine::Machine;
 use crate::report::markdown_table;
 use crate::run::Say;
@@ -58,7 +59,9 @@ struct Results {
     y: &'static str,
     ticks: Vec<String>,
     series: Series,
-    marks: Marks,
+    /// The meaning of `spreads`, for the legend.
+    spread: &'static str,
+    spreads: Vec<Mark>,
 }
 
 /// A number of the paper and ours.
@@ -71,6 +74,8 @@ struct Claim {
     of: &'static str,
     /// Why our number differs from the paper's; required if the paper has one.
     difference: &'static str,
+    /// The paper's number in the drawing.
+    marks: Vec<Mark>,
 }
 
 struct Table {
@@ -81,7 +86,7 @@ struct Table {
 
 impl Claim {
     fn new(text: impl Into<String>, paper: &'static str, here: impl Into<String>) -> Self {
-        Self { text: text.into(), paper, here: here.into(), of: "", difference: "" }
+        Self { text: text.into(), paper, here: here.into(), of: "", difference: "", marks: Vec::new() }
     }
 
     /// Names the quantity of which the number is a percentage.
@@ -94,8 +99,28 @@ impl Claim {
         Self { difference, ..self }
     }
 
+    /// Draws the paper's number, or its range, at a tick of a series.
+    fn drawn(mut self, series: &str, at: usize, values: &[f64]) -> Self {
+        let (low, high) = range(values);
+        self.marks.push(Mark { series: series.to_owned(), at, low, high });
+        self
+    }
+
+    /// Draws the paper's savings, in percent of these values of another series.
+    fn drawn_below<'a>(
+        self,
+        series: &str,
+        less: &[f64],
+        than: impl IntoIterator<Item = &'a (usize, f64)>,
+    ) -> Self {
+        than.into_iter().fold(self, |claim, &(at, value)| {
+            let values: Vec<f64> = less.iter().map(|percent| (1.0 - percent / 100.0) * value).collect();
+            claim.drawn(series, at, &values)
+        })
+    }
+
     fn row(&self) -> ClaimRow {
-        let Self { text, paper, here, of, difference } = self;
+        let Self { text, paper, here, of, difference, .. } = self;
         assert_eq!(paper.is_empty(), difference.is_empty(), "the difference is explained: {text}");
         ClaimRow {
             what: text.clone(),
@@ -138,8 +163,8 @@ impl Simulated {
             x: "",
             y: results.y,
             ticks: results.ticks,
+            marks: Marks { spread: results.spread, spreads: results.spreads, paper: papers(&results.claims) },
             series: results.series,
-            marks: results.marks,
             bars: true,
         };
         chart.draw(&folders.page(name, "svg"))
@@ -162,6 +187,29 @@ impl Simulated {
         }
         text
     }
+}
+
+/// Returns the paper's numbers in a drawing. If several claims are about a bar, the first one counts.
+fn papers(claims: &[Claim]) -> Vec<Mark> {
+    let mut marks: Vec<Mark> = Vec::new();
+    for mark in claims.iter().flat_map(|claim| &claim.marks) {
+        if marks.iter().all(|known| known.series != mark.series || known.at != mark.at) {
+            marks.push(mark.clone());
+        }
+    }
+    marks
+}
+
+/// Returns the points of a series.
+fn points_of<'a>(series: &'a Series, name: &str) -> &'a [(usize, f64)] {
+    series.iter().find(|(known, _)| known == name).map_or(&[], |(_, points)| points)
+}
+
+/// Returns the least and the largest value.
+fn range(values: &[f64]) -> (f64, f64) {
+    values
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)))
 }
 
 fn mean(values: impl IntoIterator<Item = f64>) -> f64 {
@@ -191,7 +239,8 @@ mod tests {
             y: "s",
             ticks: Vec::new(),
             series: Vec::new(),
-            marks: Marks::default(),
+            spread: "",
+            spreads: Vec::new(),
         };
         let machine = Machine { commit: "0123456789ab".to_owned(), ..Machine::this() };
         let page = ALL[0].1.page(&results, &machine);
@@ -205,6 +254,22 @@ mod tests {
         }
         let timed = named("fastpr-6").unwrap().page(&results, &machine);
         assert!(timed.contains(&machine.summary()), "{timed}");
+    }
+
+    #[test]
+    fn the_papers_savings_are_drawn_below_ours_of_the_other_method() {
+        let stars = [(0, 10.0), (1, 20.0)];
+        let claims = [
+            Claim::new("less", "31% to 47%", "").drawn_below("m-PPR", &[31.0, 47.0], &stars),
+            Claim::new("at the first tick", "", "").drawn("m-PPR", 0, &[1.0]).drawn("dealt", 0, &[2.0]),
+        ];
+        let marks = papers(&claims);
+        let rounded: Vec<_> = marks
+            .iter()
+            .map(|mark| (&*mark.series, mark.at, (mark.low * 10.0).round(), (mark.high * 10.0).round()))
+            .collect();
+        let expected = [("m-PPR", 0, 53.0, 69.0), ("m-PPR", 1, 106.0, 138.0), ("dealt", 0, 20.0, 20.0)];
+        assert_eq!(rounded, expected);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use repair::{Pacing, Scheme};
 
 use super::links::{PIPELINED, Way, nodes, ordered};
-use super::{Claim, Marks, Results, Simulated, Table, percent, percents};
+use super::{Claim, Results, Simulated, Table, percent, percents, points_of};
+use crate::figure::plot::Series;
 
 pub(super) const PIPE_S: Simulated = Simulated {
     name: "tos21-11a-serial",
@@ -46,14 +47,29 @@ fn simulate() -> Results {
     let all = SIZES.map(seconds);
     let largest = all[SIZES.len() - 1];
     let less = |than: usize| percents(all.iter().map(|times| 1.0 - times[2] / times[than]));
+    let line = |(way, Way { name, .. }): (usize, &Way)| {
+        ((*name).to_owned(), all.iter().enumerate().map(|(at, times)| (at, times[way])).collect())
+    };
+    let mut series: Series = WAYS.iter().enumerate().map(line).collect();
+    let transfer = |(at, size): (usize, &u64)| (at, (size << 20) as f64 / GIGABIT);
+    series.push(("bound: one transfer".to_owned(), SIZES.iter().enumerate().map(transfer).collect()));
+    let last = SIZES.len() - 1;
     let claims = vec![
         Claim::new("Pipe-B, 64 MiB", "9.0 s", format!("{:.2} s", largest[0]))
-            .because("Unexplained; ten transfers of a block take 5.4 s over these links."),
-        Claim::new("Pipe-S, 64 MiB", "1.1 s", format!("{:.2} s", largest[1])).because(NO_DISKS),
-        Claim::new("repair pipelining, 64 MiB", "0.61 s", format!("{:.2} s", largest[2])).because(NO_DISKS),
+            .because("Unexplained; ten transfers of a block take 5.4 s over these links.")
+            .drawn(PIPE_B.name, last, &[9.0]),
+        Claim::new("Pipe-S, 64 MiB", "1.1 s", format!("{:.2} s", largest[1])).because(NO_DISKS).drawn(
+            SERIAL.name,
+            last,
+            &[1.1],
+        ),
+        Claim::new("repair pipelining, 64 MiB", "0.61 s", format!("{:.2} s", largest[2]))
+            .because(NO_DISKS)
+            .drawn(PIPELINED.name, last, &[0.61]),
         Claim::new("repair pipelining, less than Pipe-S, all sizes", "41.1% to 43.0%", less(1))
             .of("time of Pipe-S")
-            .because("Unexplained; the paper's helpers also read and compute, which takes no time here."),
+            .because("Unexplained; the paper's helpers also read and compute, which takes no time here.")
+            .drawn_below(PIPELINED.name, &[41.1, 43.0], points_of(&series, SERIAL.name)),
     ];
     let row = |(size, times): (&u64, &[f64; 3])| {
         let mut row = vec![format!("{size} MiB")];
@@ -62,9 +78,6 @@ fn simulate() -> Results {
         row
     };
     let columns = vec!["block", "Pipe-B, s", "Pipe-S, s", "repair pipelining, s", "less than Pipe-S"];
-    let series = WAYS.iter().enumerate().map(|(way, Way { name, .. })| {
-        ((*name).to_owned(), all.iter().enumerate().map(|(at, times)| (at, times[way])).collect())
-    });
     Results {
         findings: "A serial helper needs two steps for each slice, so repair pipelining saves half. The paper measures 41% \
                    to 43%; its helpers also read and compute, which takes no time here. Whether this explains the \
@@ -79,7 +92,8 @@ fn simulate() -> Results {
         }],
         y: "seconds",
         ticks: SIZES.iter().map(|size| format!("{size} MiB")).collect(),
-        series: series.collect(),
-        marks: Marks::default(),
+        series,
+        spread: "",
+        spreads: Vec::new(),
     }
 }

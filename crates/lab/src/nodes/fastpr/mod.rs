@@ -20,18 +20,23 @@ use super::cluster::{LOST, NodesLab, copy, named};
 use crate::error::LabError;
 use crate::instruction::{Answer, Instruction};
 use crate::lab_cluster::Programs;
-use crate::meter::Meter;
+use crate::meter::{Meter, Metered};
 use crate::network::Names;
 use crate::report::median;
-use crate::run::Say;
+use crate::run::{Say, undisturbed};
+use crate::scenario::RETRIES;
 use crate::topology::Rate;
 
-const CHUNK_BYTES: u64 = 8 << 20;
+const CHUNK_BYTES: u64 = 4 << 20;
 /// The number of packets of a chunk: the paper's best packets have 4 MB, its chunks 64 MB.
 const PACKETS: u64 = 16;
 /// The number of chunks on the failing node, on average over random placements.
-const CHUNKS: u64 = 16;
+const CHUNKS: u64 = 12;
 const RATE_MBIT: u32 = 100;
+/// The paper's disks relative to `RATE_MBIT`: 100 MB/s, with links of 1 Gb/s, which are 128 MB/s in its model.
+const DISK_MBIT: u32 = 78;
+/// The bytes that count towards a disk's cap for each byte that a repair stores: it is written and read back.
+const STORED: u32 = 2;
 /// The part of a link's rate that block data can use.
 const PAYLOAD: f64 = 8948.0 / 9014.0;
 /// The assumed rate of disks without a cap, in bytes per second: much faster than the links.
@@ -69,7 +74,7 @@ struct Point {
     shape: Shape,
     chunk_bytes: u64,
     rate_mbit: u32,
-    /// A cap on every disk.
+    /// The rate at which every disk stores chunks; unlimited if `None`.
     disk_mbit: Option<u32>,
     /// The number of hot standbys. If there are none, any healthy node receives chunks.
     standbys: u16,
@@ -81,7 +86,7 @@ const BASE: Point = Point {
     shape: RS_9_6,
     chunk_bytes: CHUNK_BYTES,
     rate_mbit: RATE_MBIT,
-    disk_mbit: None,
+    disk_mbit: Some(DISK_MBIT),
     standbys: 0,
 };
 const SMALL: [Point; 1] = [Point {
@@ -90,7 +95,7 @@ const SMALL: [Point; 1] = [Point {
     shape: ("rs-4-2", 4, 2),
     chunk_bytes: 1 << 20,
     rate_mbit: 200,
-    disk_mbit: None,
+    disk_mbit: Some(156),
     standbys: 1,
 }];
 const POINTS: [Point; 10] = [
@@ -101,7 +106,7 @@ const POINTS: [Point; 10] = [
     Point { name: "(16,12)", shape: RS_16_12, ..BASE },
     Point { name: "50 Mb/s", rate_mbit: 50, ..BASE },
     Point { name: "200 Mb/s", rate_mbit: 200, ..BASE },
-    Point { name: "disks 80 Mb/s", disk_mbit: Some(80), ..BASE },
+    Point { name: "disks without limit", disk_mbit: None, ..BASE },
     Point { name: "2 standbys", standbys: 2, ..BASE },
     Point { name: "3 standbys", standbys: 3, ..BASE },
 ];
@@ -134,7 +139,19 @@ pub struct Row {
 impl Row {
     /// Median seconds per chunk.
     pub fn per_chunk(&self) -> f64 {
-        median(&self.times_s) / self.chunks as f64
+        median(&self.all_per_chunk())
+    }
+
+    /// Seconds per chunk of each repetition.
+    pub(crate) fn all_per_chunk(&self) -> Vec<f64> {
+        self.times_s.iter().map(|seconds| seconds / self.chunks as f64).collect()
+    }
+
+    fn add(&mut self, emptied: Emptied) {
+        self.times_s.push(emptied.seconds);
+        self.disturbed += usize::from(emptied.metered.disturbed);
+        self.cpu_bound += usize::from(emptied.metered.cpu_bound);
+        self.replanned.extend(emptied.replanned);
     }
 }
 
@@ -201,6 +218,14 @@ pub fn run(
     Ok(rows)
 }
 
+/// One repetition.
+struct Emptied {
+    seconds: f64,
+    /// Why plans were replaced.
+    replanned: Vec<String>,
+    metered: Metered,
+}
+
 /// A cluster whose first node is emptied again and again.
 struct Emptying {
     lab: NodesLab,
@@ -239,23 +264,17 @@ impl Emptying {
             replanned: Vec::new(),
         };
         for _ in 0..repetitions {
-            let (seconds, replanned) = match &rounds {
-                Some(rounds) => self.in_rounds(name, rounds, &mut row)?,
-                None => self.by_mend(&mut row)?,
+            let empty = || match &rounds {
+                Some(rounds) => self.in_rounds(name, rounds),
+                None => self.by_mend(),
             };
-            row.times_s.push(seconds);
-            row.replanned.extend(replanned);
+            row.add(undisturbed(RETRIES, |emptied: &Emptied| &emptied.metered, empty)?);
         }
         Ok(row)
     }
 
-    /// Carries out rounds one after another. Returns the sum of their times, and why plans were replaced.
-    fn in_rounds(
-        &mut self,
-        name: &str,
-        rounds: &[Round],
-        row: &mut Row,
-    ) -> Result<(f64, Vec<String>), LabError> {
+    /// Carries out rounds one after another, and adds up their times.
+    fn in_rounds(&mut self, name: &str, rounds: &[Round]) -> Result<Emptied, LabError> {
         self.lab.fresh_from(&self.renamed)?;
         self.cap_disks()?;
         let meter = Meter::start(&self.lab.network)?;
@@ -268,20 +287,20 @@ impl Emptying {
             replanned.extend(why);
             written.extend(places);
         }
-        note(row, meter)?;
+        let metered = meter.stop()?;
         self.compare(name, &written)?;
-        Ok((seconds, replanned))
+        Ok(Emptied { seconds, replanned, metered })
     }
 
-    fn by_mend(&mut self, row: &mut Row) -> Result<(f64, Vec<String>), LabError> {
+    fn by_mend(&mut self) -> Result<Emptied, LabError> {
         self.lab.fresh()?;
         self.cap_disks()?;
         let meter = Meter::start(&self.lab.network)?;
         let requestors = self.lab.spares();
-        let took = self.ask(&Instruction::Drain { node: LOST.to_owned(), requestors })?;
-        note(row, meter)?;
+        let (seconds, replanned) = self.ask(&Instruction::Drain { node: LOST.to_owned(), requestors })?;
+        let metered = meter.stop()?;
         self.lab.compare("Mend's drain")?;
-        Ok(took)
+        Ok(Emptied { seconds, replanned, metered })
     }
 
     fn ask(&mut self, order: &Instruction) -> Result<(f64, Vec<String>), LabError> {
@@ -291,9 +310,9 @@ impl Emptying {
         }
     }
 
-    /// Caps the disk of every helper, if the cluster has slow disks.
+    /// Caps the disk of every helper, if the cluster's disks are limited.
     fn cap_disks(&self) -> Result<(), LabError> {
-        let Some(mbit) = self.point.disk_mbit else { return Ok(()) };
+        let Some(mbit) = self.point.disk_mbit.map(|mbit| mbit * STORED) else { return Ok(()) };
         let helpers = 1..=self.lab.setup.helpers;
         let caps: Vec<String> = helpers.map(|number| format!("--disk=h{number}={mbit}Mbit")).collect();
         let words: Vec<&str> = ["caps"].into_iter().chain(caps.iter().map(String::as_str)).collect();
@@ -331,14 +350,6 @@ fn chunks_of(lab: &mut NodesLab) -> Result<Vec<FailingChunk>, LabError> {
     Ok(chunks)
 }
 
-/// Notes whether other programs or the processors affected a repetition.
-fn note(row: &mut Row, meter: Meter) -> Result<(), LabError> {
-    let metered = meter.stop()?;
-    row.disturbed += usize::from(metered.disturbed);
-    row.cpu_bound += usize::from(metered.cpu_bound);
-    Ok(())
-}
-
 fn unexpected(answer: &Answer) -> LabError {
     LabError::Agent { who: "loader".to_owned(), reason: format!("an answer to something else: {answer:?}") }
 }
@@ -348,7 +359,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cluster_has_room_for_its_stripes_and_about_sixteen_chunks() {
+    fn disks_are_as_fast_relative_to_links_as_the_papers() {
+        let paper = Model::PAPER.disk / Model::PAPER.link;
+        let here = f64::from(DISK_MBIT) / f64::from(RATE_MBIT);
+        assert!((here / paper - 1.0).abs() < 0.01, "{here} and {paper}");
+        let model = BASE.model();
+        assert_eq!(model.disk, f64::from(DISK_MBIT) * 1e6 / 8.0);
+    }
+
+    #[test]
+    fn every_cluster_has_room_for_its_stripes_and_about_twelve_chunks() {
         for point in POINTS.into_iter().chain(SMALL) {
             let setup = point.setup();
             assert!(setup.blocks < u64::from(point.nodes), "{}", point.name);
