@@ -28,8 +28,11 @@ struct Computed {
     ppr_s: Vec<f64>,
 }
 
+/// Returns the times of a method.
+type Times = fn(&Computed) -> &[f64];
+
 /// The methods, with their times.
-const METHODS: [(&str, fn(&Computed) -> &[f64]); 2] =
+const METHODS: [(&str, Times); 2] =
     [("conventional", |row| &row.conventional_s), ("PPR", |row| &row.ppr_s)];
 
 #[derive(Serialize, Deserialize)]
