@@ -54,8 +54,8 @@ pub(super) struct Measuring<'a> {
     pub(super) say: Say<'a>,
 }
 
-/// Runs the requested parts, or those that the kept report lacks, or all. Writes the page once no part is lacking.
-/// Fails if a target is missed, or if other programs disturbed all repetitions of a row.
+/// Runs the requested parts, or those that the kept report lacks, or all. Writes the page once no part is
+/// lacking. Fails if a target is missed, or if other programs disturbed all repetitions of a row.
 pub(super) fn run(
     names: &Names,
     programs: &Programs,
@@ -139,8 +139,8 @@ impl Measuring<'_> {
     }
 }
 
-/// Repeats a measurement while other programs disturb it. Returns the undisturbed result, or else the least disturbed
-/// one.
+/// Repeats a measurement while other programs disturb it. Returns the undisturbed result, or else the least
+/// disturbed one.
 pub(super) fn undisturbed<T>(
     metered: impl Fn(&T) -> &Metered,
     mut measure: impl FnMut() -> Result<T, LabError>,

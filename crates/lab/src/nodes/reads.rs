@@ -171,8 +171,8 @@ impl Window {
         self.until - self.from
     }
 
-    /// Returns the latencies of the successful reads that ended in the window, in ascending order, and the number of
-    /// failed reads.
+    /// Returns the latencies of the successful reads that ended in the window, in ascending order, and the
+    /// number of failed reads.
     fn of(self, reads: &[SteadyRead]) -> (Vec<Duration>, usize) {
         let is_inside =
             |read: &&SteadyRead| (self.from..self.until).contains(&Duration::from_nanos(read.ended_ns));
