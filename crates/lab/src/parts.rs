@@ -1,7 +1,8 @@
 //! [`Parts`]: the results of a bench that is measured part by part, kept as a JSON file.
 //!
-//! Parts that are measured by several runs add up if the runs have the same commit and machine. The page of a bench is
-//! written only if no part is lacking, so that a run of a single part never removes the others from it.
+//! Parts that are measured by several runs add up if the runs have the same commit and machine. The page of a
+//! bench is written only if no part is lacking, so that a run of a single part never removes the others from
+//! it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,8 +43,8 @@ impl<T> Parts<T> {
         names.iter().copied().filter(|name| self.of(name).is_none()).collect()
     }
 
-    /// Returns the parts that a run without a selection measures: the lacking ones, to continue an interrupted run; all
-    /// if none is lacking.
+    /// Returns the parts that a run without a selection measures: the lacking ones, to continue an
+    /// interrupted run; all if none is lacking.
     pub(crate) fn due<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
         let lacking = self.lacking(names);
         if lacking.is_empty() { names.to_vec() } else { lacking }
@@ -51,8 +52,8 @@ impl<T> Parts<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> Parts<T> {
-    /// Reads the report in a file if the same commit made it on this machine; otherwise begins a report. A commit with
-    /// local changes counts as a different one each time.
+    /// Reads the report in a file if the same commit made it on this machine; otherwise begins a report. A
+    /// commit with local changes counts as a different one each time.
     pub(crate) fn resume(file: &Path, machine: Machine) -> Self {
         let text = fs::read(file).unwrap_or_default();
         let found = serde_json::from_slice::<Self>(&text).ok();
@@ -60,8 +61,8 @@ impl<T: Serialize + DeserializeOwned> Parts<T> {
         same.unwrap_or_else(|| Self::new(machine))
     }
 
-    /// Writes the report. With local changes, it goes to another file, because it must not replace the report of a
-    /// commit.
+    /// Writes the report. With local changes, it goes to another file, because it must not replace the report
+    /// of a commit.
     ///
     /// # Errors
     /// [`LabError::File`].

@@ -3,13 +3,13 @@
 use crate::finding::Finding;
 use crate::report::Row;
 
-/// The share by which the counters may exceed a target. Checksum lists add 0.1%, and the bytes that come over links are
-/// known within 1%.
+/// The share by which the counters may exceed a target. Checksum lists add 0.1%, and the bytes that come over
+/// links are known within 1%.
 const COUNTING_ERROR: f64 = 0.01;
 
-/// Returns the findings on a repair to a node. To notice a wrong source, the parity check needs one survivor more than
-/// the k that the repair reads. So the device reads at least k + 1 blocks, and helpers read k blocks for the slices and
-/// k + 1 for the check if no page is used twice.
+/// Returns the findings on a repair to a node. To notice a wrong source, the parity check needs one survivor
+/// more than the k that the repair reads. So the device reads at least k + 1 blocks, and helpers read k
+/// blocks for the slices and k + 1 for the check if no page is used twice.
 pub(super) fn findings(row: &Row) -> [Finding; 3] {
     let needed = row.case.data_blocks as u64;
     let new_node = new_node(row).unwrap_or_default();

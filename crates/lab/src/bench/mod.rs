@@ -1,6 +1,7 @@
 //! `mend lab bench`: measures each of our targets and checks whether it is met.
 //!
-//! Each scenario is a part of a report that is kept, so an interrupted run continues on the same commit and machine.
+//! Each scenario is a part of a report that is kept, so an interrupted run continues on the same commit and
+//! machine.
 
 mod cold_reads;
 mod small_reads;
@@ -45,9 +46,10 @@ struct Part {
     report: Option<Report>,
 }
 
-/// Measures the parts whose names contain `only`; without `only`, the parts that the kept report lacks, or all. Writes
-/// `bench.md` once no part is lacking, and the report `bench.json` after each part. Fails if a target is missed
-/// although the machine is fast enough for it, or if other programs disturbed the measurements too much.
+/// Measures the parts whose names contain `only`; without `only`, the parts that the kept report lacks, or
+/// all. Writes `bench.md` once no part is lacking, and the report `bench.json` after each part. Fails if a
+/// target is missed although the machine is fast enough for it, or if other programs disturbed the
+/// measurements too much.
 ///
 /// # Errors
 /// [`LabError`].

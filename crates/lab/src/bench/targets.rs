@@ -17,7 +17,8 @@ const CLIENT_CPU: f64 = 1.6;
 /// The same target for a repair to a node. It is higher, because the node also writes, hashes, syncs and
 /// reads back.
 const NODE_CPU: f64 = 2.0;
-/// The target for four lost blocks of RS(14,10): the highest acceptable ratio of the time to that of a direct send.
+/// The target for four lost blocks of RS(14,10): the highest acceptable ratio of the time to that of a direct
+/// send.
 const FOUR_LOST: f64 = 1.35;
 /// The rate of the links for which that target is set. Two processors are too slow for faster ones.
 const FOUR_LOST_RATE: &str = "200mbit";
@@ -41,8 +42,9 @@ pub(super) fn findings_of(report: &Report) -> Vec<Finding> {
     }
 }
 
-/// Returns the target for a read of a small block: the highest acceptable ratio of its time to that of a direct send.
-/// The targets for 1 MiB and 8 MiB both leave about 3.5 ms for the start at 500 Mb/s, and so does the one for 4 MiB.
+/// Returns the target for a read of a small block: the highest acceptable ratio of its time to that of a
+/// direct send. The targets for 1 MiB and 8 MiB both leave about 3.5 ms for the start at 500 Mb/s, and so
+/// does the one for 4 MiB.
 fn small_target(block_bytes: u64) -> f64 {
     match block_bytes >> 20 {
         0..=1 => 1.25,

@@ -46,8 +46,8 @@ impl NodesLab {
         Self::with_files_of(1, names, programs, setup, rate)
     }
 
-    /// Like [`up`](Self::up), but with up to `stripes` stripes in each file, which are stored faster. The blocks of
-    /// files with several stripes are not listed in `pieces`.
+    /// Like [`up`](Self::up), but with up to `stripes` stripes in each file, which are stored faster. The
+    /// blocks of files with several stripes are not listed in `pieces`.
     pub(super) fn with_files_of(
         stripes: u64,
         names: &Names,

@@ -54,8 +54,8 @@ pub(super) struct Measuring<'a> {
     pub(super) say: Say<'a>,
 }
 
-/// Runs the requested parts, or those that the kept report lacks, or all. Writes the page once no part is lacking.
-/// Fails if a target is missed, or if other programs disturbed all repetitions of a row.
+/// Runs the requested parts, or those that the kept report lacks, or all. Writes the page once no part is
+/// lacking. Fails if a target is missed, or if other programs disturbed all repetitions of a row.
 pub(super) fn run(
     names: &Names,
     programs: &Programs,
@@ -139,8 +139,8 @@ impl Measuring<'_> {
     }
 }
 
-/// Repeats a measurement while other programs disturb it. Returns the undisturbed result, or else the least disturbed
-/// one.
+/// Repeats a measurement while other programs disturb it. Returns the undisturbed result, or else the least
+/// disturbed one.
 pub(super) fn undisturbed<T>(
     metered: impl Fn(&T) -> &Metered,
     mut measure: impl FnMut() -> Result<T, LabError>,
@@ -212,8 +212,8 @@ mod tests {
         std::fs::write(&file, "the page").unwrap();
         let written = || std::fs::read_to_string(&file).unwrap();
         let mut parts = Parts::new(Machine::this());
-        let judged = |took_s| Part { whole: vec![whole("even", true, &[took_s])], ..Part::default() };
-        parts.replace(SIXTEEN, judged(2.05));
+        let judged = |what, took_s| Part { whole: vec![whole(what, true, &[took_s])], ..Part::default() };
+        parts.replace(SIXTEEN, judged("even", 2.05));
         let args = |words: &[&str]| NodesArgs::of(words).unwrap();
         let code = |parts: &Parts<Part>, words: &[&str]| {
             format!("{:?}", conclude(parts, &args(words), &file).unwrap())
@@ -221,7 +221,7 @@ mod tests {
         let (good, bad) = (format!("{:?}", ExitCode::SUCCESS), format!("{:?}", ExitCode::FAILURE));
         assert_eq!((code(&parts, &[]), written()), (good.clone(), "the page".to_owned()));
         names().iter().skip(1).for_each(|name| parts.replace(name, Part::default()));
-        parts.replace(REQUESTORS, judged(3.0));
+        parts.replace(REQUESTORS, judged("even, 1 requestor", 3.0));
         assert_eq!(code(&parts, &["--only", "sixteen"]), good, "only `sixteen` was asked for");
         assert_eq!(code(&parts, &[]), bad);
         assert!(written().contains("0.976 (spread 0.0%)"), "{}", written());

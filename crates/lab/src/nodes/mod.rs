@@ -3,8 +3,8 @@
 //! block is compared afterwards, and Mend's default way is judged by its targets.
 //!
 //! All measurements of one kind of cluster start with the same stripes on the same nodes: the cluster folder
-//! is restored before each measurement. A report keeps the results of each part, so an interrupted measurement continues
-//! on the same commit.
+//! is restored before each measurement. A report keeps the results of each part, so an interrupted
+//! measurement continues on the same commit.
 
 mod caps;
 mod cluster;
@@ -46,7 +46,8 @@ pub struct NodesArgs {
     /// Measure these parts, separated by commas; without this option, those that the report lacks, or all
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = PossibleValuesParser::new(measure::names()))]
     only: Vec<String>,
-    /// Repetitions of each recovery and drain in Mend's default way, and of reads; other ways are measured once
+    /// Repetitions of each recovery and drain in Mend's default way, and of reads; other ways are measured
+    /// once
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     /// Approximate number of 64 KiB blocks on the lost node in the part `many`
@@ -107,8 +108,8 @@ fn many(blocks: u64) -> Setup {
 }
 
 impl Setup {
-    /// The number of stripes in each file. Reads need files of one stripe; with small blocks, which are not read, files
-    /// of many stripes are stored faster.
+    /// The number of stripes in each file. Reads need files of one stripe; with small blocks, which are not
+    /// read, files of many stripes are stored faster.
     const fn stripes_per_file(&self) -> u64 {
         if self.block_bytes <= SMALL_OBJECT { 100 } else { 1 }
     }

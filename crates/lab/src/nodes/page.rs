@@ -100,7 +100,8 @@ impl Section {
         Some(drawing)
     }
 
-    /// Returns the series and the tick of a row. A row such as `even, 8 requestors` is the value of the series `even`.
+    /// Returns the series and the tick of a row. A row such as `even, 8 requestors` is the value of the
+    /// series `even`.
     fn place<'a>(&self, row: &'a WholeRow) -> (&'a str, &'a str) {
         match self.part {
             REQUESTORS => row.what.rsplit_once(", ").unwrap_or((&row.what, "")),

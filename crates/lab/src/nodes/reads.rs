@@ -105,8 +105,8 @@ impl Measuring<'_> {
         self.lab.mend(&["caps", "--none"])?;
         let view = self.end(repair)?;
         self.lab.compare("recovery during reads")?;
-        let took_s = view.progress.as_ref().map_or(f64::NAN, |progress| progress.elapsed_ms as f64 / 1e3);
-        let recovery = RecoveryRun { outlasts, took_s, bound_s: bound_s(&view) };
+        let took_ms = view.ended_unix_ms.unwrap_or_default().saturating_sub(view.started_unix_ms);
+        let recovery = RecoveryRun { outlasts, took_s: took_ms as f64 / 1e3, bound_s: bound_s(&view) };
         Ok(ReadsRun { recovery: Some(recovery), ..run })
     }
 
@@ -171,8 +171,8 @@ impl Window {
         self.until - self.from
     }
 
-    /// Returns the latencies of the successful reads that ended in the window, in ascending order, and the number of
-    /// failed reads.
+    /// Returns the latencies of the successful reads that ended in the window, in ascending order, and the
+    /// number of failed reads.
     fn of(self, reads: &[SteadyRead]) -> (Vec<Duration>, usize) {
         let is_inside =
             |read: &&SteadyRead| (self.from..self.until).contains(&Duration::from_nanos(read.ended_ns));

@@ -33,7 +33,8 @@ pub(super) struct Part {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct WholeRow {
     pub(super) what: String,
-    /// Whether this is Mend's default way, which is repeated, judged if there is a target, and shown with its timeline.
+    /// Whether this is Mend's default way, which is repeated, judged if there is a target, and shown with its
+    /// timeline.
     pub(super) is_default: bool,
     pub(super) runs: Vec<WholeRun>,
 }
@@ -272,9 +273,9 @@ impl Part {
         self.reads.iter().find(|row| row.meanwhile == meanwhile)
     }
 
-    /// Returns how much of the bandwidth that reads leave a recovery without caps uses, as a part. `links` is the
-    /// bandwidth of the uplinks of all helpers that are up, in bits per second; unshaped links have no rest. Reads are assumed to need as many bytes
-    /// as without a recovery.
+    /// Returns how much of the bandwidth that reads leave a recovery without caps uses, as a part. `links` is
+    /// the bandwidth of the uplinks of all helpers that are up, in bits per second; unshaped links have no
+    /// rest. Reads are assumed to need as many bytes as without a recovery.
     pub(super) fn of_the_rest(&self, row: &ReadsRow, links: f64) -> Option<f64> {
         let alone = self.reads_while(Meanwhile::OneDown)?;
         let bits_per_read = alone.median(|run| run.sent / run.per_second);

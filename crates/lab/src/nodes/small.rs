@@ -22,7 +22,8 @@ impl Measuring<'_> {
         Ok(Part { single_s, ..part })
     }
 
-    /// Repairs one stripe after another in a fresh cluster with a lost node. Returns the time of each in seconds.
+    /// Repairs one stripe after another in a fresh cluster with a lost node. Returns the time of each in
+    /// seconds.
     fn single_repairs(&mut self) -> Result<Vec<f64>, LabError> {
         self.lab.fresh()?;
         self.lab.lose(LOST)?;

@@ -90,8 +90,8 @@ impl Measuring<'_> {
         Ok(Part { whole: rows, ..Part::default() })
     }
 
-    /// Recovers or drains the node of a fresh cluster. Checks afterwards that every block of the node is unchanged on
-    /// another helper.
+    /// Recovers or drains the node of a fresh cluster. Checks afterwards that every block of the node is
+    /// unchanged on another helper.
     fn whole(&mut self, way: &Way) -> Result<WholeRun, LabError> {
         self.lab.fresh()?;
         if way.is_recovery {
