@@ -20,9 +20,10 @@ help:
 	@echo "make long   the same properties and simulations with many more seeds (an hour)"
 	@echo "make thrash MINUTES=30 [SEED=…]   random use and random faults on real processes, held against a model (docs/reference/thrash.md)"
 	@echo "make deny   every dependency's licence, source and known vulnerabilities (needs cargo-deny and the network; not part of test)"
-	@echo "make bench-seaweedfs   Mend and ec.rebuild on the same losses of a real SeaweedFS cluster (half an hour; root)"
-	@echo "make bench-hdfs   a real HDFS repairs lost blocks, DataNodes and reads, and then has Mend do it (half an hour; root)"
-	@echo "make bench-hdfs-raid   degraded reads, encoding and recovery of files with parity in the layout of HDFS-RAID (more than an hour; root)"
+	@echo "make bench-seaweedfs   Mend and ec.rebuild on the same losses of a real SeaweedFS cluster (three quarters of an hour; root)"
+	@echo "make bench-hdfs   a real HDFS repairs lost blocks and DataNodes and reads, first alone, then with Mend (an hour and a half; root)"
+	@echo "make bench-hdfs-raid   degraded reads, encoding and recovery of files with parity in the layout of HDFS-RAID (two hours; root)"
+	@echo "  Interrupted, these three continue on the same commit. ARGS=\"--rates 100mbit --parts nodes\" selects other measurements for the same page"
 	@echo "make bench  kernels beside ISA-L, encoding by code, the memory of a helper during a repair, and the lab's targets (root)"
 
 setup:
@@ -103,17 +104,17 @@ bench: setup
 bench-seaweedfs: setup
 	scripts/seaweedfs target/seaweedfs
 	$(CARGO) build --release --locked -p cli -p lab
-	target/release/mend-lab seaweedfs bench
+	target/release/mend-lab seaweedfs bench $(ARGS)
 
 bench-hdfs: setup
 	scripts/hdfs target/hdfs
 	$(CARGO) build --release --locked -p cli -p lab
-	target/release/mend-lab hdfs bench
+	target/release/mend-lab hdfs bench $(ARGS)
 
 bench-hdfs-raid: setup
 	scripts/hdfs target/hdfs
 	$(CARGO) build --release --locked -p cli -p lab
-	target/release/mend-lab hdfs-raid
+	target/release/mend-lab hdfs-raid $(ARGS)
 
 # CHECKS="licenses bans sources" does without the advisory database.
 deny:

@@ -88,7 +88,7 @@ const OTHERS: [(&str, &str, &[&str]); 5] = [
 /// The pages above that compare numbers of papers with ours.
 const WITH_CLAIMS: [&str; 1] = ["hdfs-raid"];
 /// The pages that other programs than the lab make: name, command, and all paths on which they depend.
-const OUTSIDE: [(&str, &str, &[&str]); 4] = [
+const OUTSIDE: [(&str, &str, &[&str]); 5] = [
     (
         "recovery",
         "cargo run --release -p sim --example recovery_tables",
@@ -109,6 +109,11 @@ const OUTSIDE: [(&str, &str, &[&str]); 4] = [
         "control",
         "cargo test --release -p control measure -- --ignored --nocapture",
         &["crates/control", "crates/recovery", "crates/views"],
+    ),
+    (
+        "hdfs-namespace",
+        "cargo test -p hdfs --lib -- --ignored --nocapture memory_per_group",
+        &["crates/stores/hdfs"],
     ),
     ("encoding", "cargo bench -p repair --bench encode", &["crates/gf", "crates/codes", "crates/repair"]),
     (

@@ -68,7 +68,8 @@ impl World {
         let certificates = tempfile::tempdir().expect("a folder");
         let plugin = Plugin::new(&hadoop, mend_settings(&certificates));
         let settings = NO_REPAIR.map(str::to_owned).to_vec();
-        let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
+        let options =
+            ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin), ..ClusterOptions::default() };
         let started = Instant::now();
         let cluster = Cluster::boot(hadoop, options);
         let mut world = Self { cluster, files: StoredFiles::default(), certificates };

@@ -1,16 +1,22 @@
 //! The code that the experiments with HDFS, SeaweedFS and whole nodes share.
 //!
-//! An experiment boots a system on a [`Site`], a network of shaped links. It measures reads ([`Reads`]) and
-//! repairs ([`measure`], [`time_program`]). For comparison with a repair, it measures a [`direct_send`] of
-//! the same bytes. [`wait_while`] polls for the state that ends a measurement. The medians of [`Repetitions`]
-//! go to a page of [`Results`], which names machine, command and load. Each experiment defines its own
-//! losses, ways to repair them, and tables.
+//! An experiment boots a system on a [`Site`], a network of shaped links. It measures reads ([`Reads`],
+//! [`read_during`]) and repairs ([`Clock`], [`measure`], [`time_program`]). For comparison with a repair, it measures a
+//! [`direct_send`] of the same bytes. [`settle`] waits for idle processors before a measurement, and [`wait_while`]
+//! polls for the state that ends it. A [`Book`] keeps every repetition in a [`Report`](report::Report), and makes the
+//! page with [`verdicts`] from it. Each experiment defines its own losses, ways to repair them, and tables.
 
+mod bars;
+mod book;
 mod reads;
 mod repaired;
+pub(crate) mod report;
 mod results;
 mod site;
+mod spread;
+mod timelines;
 mod usage;
+mod verdicts;
 
 use std::net::SocketAddr;
 use std::thread;
@@ -18,11 +24,16 @@ use std::time::{Duration, Instant};
 
 use testbed::{Mend, eventually};
 
-pub(crate) use reads::{Reads, percentile};
-pub(crate) use repaired::{Repaired, Repetitions, measure, time_program};
-pub(crate) use results::{Results, megabytes, milliseconds};
+pub(crate) use bars::{Bar, drawing};
+pub(crate) use book::{Book, Publication};
+pub(crate) use reads::{ReadLog, Reads, percentile, read_during};
+pub(crate) use repaired::{Clock, Repaired, measure, now_ms, time_program};
+pub(crate) use results::{Results, Session, megabytes, milliseconds};
 pub(crate) use site::Site;
-pub(crate) use usage::{Usage, Watching};
+pub(crate) use spread::Spread;
+pub(crate) use timelines::timelines;
+pub(crate) use usage::{Usage, Used, Watching, received_by_servers};
+pub(crate) use verdicts::{Goal, Judged, verdicts};
 
 use crate::direct;
 use crate::error::LabError;
@@ -33,8 +44,11 @@ use crate::network::{LabNode, Network};
 const SENDS: usize = 3;
 /// The lab's processes count as idle if they use less than this processor time in a second.
 const IDLE_CPU_S: f64 = 0.4;
-/// The timeout of [`wait_while`]; every repair that is measured is faster.
-const LIMIT: Duration = Duration::from_secs(900);
+/// The longest wait of [`settle`], in seconds.
+const SETTLING_S: usize = 60;
+/// The timeout of [`wait_while`]. HDFS may have one DataNode rebuild all blocks of another one: 40 blocks of 64 MiB of
+/// RS-10-4 then come over one link, which takes 36 minutes at 100 Mb/s.
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Measures the time to send `bytes` bytes from the first server to the client over one plain TCP connection.
 ///
@@ -60,7 +74,7 @@ pub(crate) fn direct_send(network: &Network, bytes: u64) -> Result<Duration, Lab
 /// Polls until `obstacle` returns `None`.
 ///
 /// # Errors
-/// After 15 minutes, returns an error that names `who` and the last obstacle. Returns errors of `obstacle` at
+/// After an hour, returns an error that names `who` and the last obstacle. Returns errors of `obstacle` at
 /// once.
 pub(crate) fn wait_while(
     who: &str,
@@ -78,20 +92,21 @@ pub(crate) fn wait_while(
     Ok(())
 }
 
-/// Waits until the lab's processes are idle, for a minute at most. Just after a start, a JVM uses all processors
-/// to compile its code.
+/// Writes dirty pages to disk, and waits until the lab's processes are idle. Just after a start, a JVM uses all
+/// processors to compile its code. Returns whether they became idle within a minute.
 ///
 /// # Errors
 /// [`LabError`].
-pub(crate) fn settle(network: &Network) -> Result<(), LabError> {
-    for _ in 0..60 {
+pub(crate) fn settle(network: &Network) -> Result<bool, LabError> {
+    rustix::fs::sync();
+    for _ in 0..SETTLING_S {
         let meter = Meter::start(network)?;
         thread::sleep(Duration::from_secs(1));
         if meter.stop()?.cpu_s < IDLE_CPU_S {
-            break;
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Waits until the coordinator reports at least this many lost blocks.

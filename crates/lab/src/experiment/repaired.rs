@@ -9,27 +9,101 @@ use testbed::Mend;
 use super::{Usage, Watching};
 use crate::error::LabError;
 use crate::network::Network;
-use crate::report::median;
 
 /// A repair may begin this much earlier than the measurement notices the loss.
-const NOTICED_LATE_MS: u128 = 3000;
+const NOTICED_LATE_MS: u64 = 3000;
+
+/// A point in time, by the clock that measures durations and by the one of logs.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    instant: Instant,
+    unix_ms: u64,
+}
+
+/// A measurement that has begun.
+pub(crate) struct Clock {
+    begun: Moment,
+    watching: Watching,
+}
 
 /// Time and resources of a repair.
 #[derive(Clone, Debug)]
 pub(crate) struct Repaired {
     pub(crate) time: Duration,
     pub(crate) usage: Usage,
-    /// The time of the beginning, in milliseconds since 1970.
-    begun_unix_ms: u128,
-    /// A table of the time that each step took; empty for repairs that are not Mend's.
+    begun: Moment,
+    /// A table and a drawing of the time of each step; empty for repairs that are not Mend's.
     pub(crate) timeline: String,
+    /// Whether the lab's processes were still busy when the measurement began.
+    pub(crate) is_unsettled: bool,
+}
+
+/// Returns the time in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).expect("no such year")
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { instant: Instant::now(), unix_ms: now_ms() }
+    }
+}
+
+impl Clock {
+    /// Starts to measure the time, the traffic of all links, and the file I/O and memory of `processes`.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(crate) fn start(network: &Network, processes: Vec<u32>) -> Result<Self, LabError> {
+        let begun = Moment::now();
+        Ok(Self { begun, watching: Watching::start(network, processes)? })
+    }
+
+    /// Returns the time and the resources since the start.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(crate) fn stop(self) -> Result<Repaired, LabError> {
+        let time = self.begun.instant.elapsed();
+        Ok(Repaired::new(time, self.watching.stop()?, self.begun))
+    }
 }
 
 impl Repaired {
-    /// Creates the result of a repair that has just ended.
-    pub(crate) fn new(time: Duration, usage: Usage) -> Self {
-        let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(time);
-        Self { time, usage, begun_unix_ms: begun.as_millis(), timeline: String::new() }
+    fn new(time: Duration, usage: Usage, begun: Moment) -> Self {
+        Self { time, usage, begun, timeline: String::new(), is_unsettled: false }
+    }
+
+    /// The result of a measurement that begins now.
+    #[cfg(test)]
+    pub(crate) fn of_test(time: Duration, usage: Usage) -> Self {
+        Self::new(time, usage, Moment::now())
+    }
+
+    /// Moves the beginning to an earlier time, in milliseconds since 1970. The resources stay those of the
+    /// measurement.
+    pub(crate) fn since(mut self, unix_ms: u64) -> Self {
+        let earlier = Duration::from_millis(self.begun.unix_ms.saturating_sub(unix_ms));
+        self.time += earlier;
+        self.begun.unix_ms = self.begun.unix_ms.min(unix_ms);
+        self.begun.instant = self.begun.instant.checked_sub(earlier).unwrap_or(self.begun.instant);
+        self
+    }
+
+    /// Sets the time, if the measured one contains something else.
+    pub(crate) fn with_time(self, time: Duration) -> Self {
+        Self { time, ..self }
+    }
+
+    /// Records whether the lab's processes were idle before the measurement.
+    pub(crate) fn after(self, is_settled: bool) -> Self {
+        Self { is_unsettled: !is_settled, ..self }
+    }
+
+    /// The time of the beginning.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun.instant
     }
 
     /// Adds the timeline of the repairs of `mend` that were ordered during this repair.
@@ -37,43 +111,9 @@ impl Repaired {
         let views = mend.ask(&["timeline", "--last", "100"]);
         let views: Option<Vec<RepairView>> = views.and_then(|views| serde_json::from_value(views).ok());
         let mut views = views.unwrap_or_default();
-        views.retain(|view| u128::from(view.started_unix_ms) + NOTICED_LATE_MS >= self.begun_unix_ms);
-        Self { timeline: Timeline::of(&views).table(), ..self }
-    }
-
-    /// Returns the timeline with a heading, as a block of a page; empty if there is none.
-    pub(crate) fn timeline_block(&self, heading: &str) -> String {
-        match &self.timeline[..] {
-            "" => String::new(),
-            timeline => format!("{heading}:\n\n```text\n{timeline}```\n\n"),
-        }
-    }
-
-    /// Returns a table cell that marks a repair whose bottleneck was the processors rather than the links.
-    pub(crate) fn bound_by(&self) -> String {
-        if self.usage.metered.cpu_bound { "processors" } else { "" }.to_owned()
-    }
-}
-
-/// Repeated repairs of the same loss.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Repetitions(Vec<Repaired>);
-
-impl Repetitions {
-    pub(crate) fn push(&mut self, repaired: Repaired) {
-        self.0.push(repaired);
-    }
-
-    /// The median time, in seconds.
-    pub(crate) fn seconds(&self) -> f64 {
-        median(&self.0.iter().map(|one| one.time.as_secs_f64()).collect::<Vec<_>>())
-    }
-
-    /// The repetition whose time is nearest to the median.
-    pub(crate) fn middle(&self) -> Option<&Repaired> {
-        let seconds = self.seconds();
-        let far = |one: &Repaired| (one.time.as_secs_f64() - seconds).abs();
-        self.0.iter().min_by(|a, b| far(a).total_cmp(&far(b)))
+        views.retain(|view| view.started_unix_ms + NOTICED_LATE_MS >= self.begun.unix_ms);
+        let timeline = if views.is_empty() { String::new() } else { Timeline::of(&views).to_string() };
+        Self { timeline, ..self }
     }
 }
 
@@ -87,10 +127,9 @@ pub(crate) fn measure(
     processes: Vec<u32>,
     work: impl FnOnce() -> Result<(), LabError>,
 ) -> Result<Repaired, LabError> {
-    let watching = Watching::start(network, processes)?;
-    let begun = Instant::now();
+    let clock = Clock::start(network, processes)?;
     work()?;
-    Ok(Repaired::new(begun.elapsed(), watching.stop()?))
+    clock.stop()
 }
 
 /// Starts `program` and measures time and resources until `until` returns. Then waits for the program to end.
@@ -117,4 +156,25 @@ pub(crate) fn time_program(
         return Err(LabError::Agent { who: who.to_owned(), reason });
     }
     Ok(repaired)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Used;
+    use super::*;
+    use crate::report::Sample;
+
+    #[test]
+    fn a_repair_may_have_begun_before_its_measurement() {
+        let usage = Usage { metered: Sample::of_test(2.0, 1.0, false).metered, used: Used::default() };
+        let repaired = Repaired::of_test(Duration::from_secs(2), usage);
+        let (instant, unix_ms) = (repaired.begun(), repaired.begun.unix_ms);
+        let repaired = repaired.since(unix_ms - 500);
+        assert_eq!(repaired.time, Duration::from_millis(2500));
+        assert_eq!(instant - repaired.begun(), Duration::from_millis(500));
+        // A log entry after the beginning changes nothing.
+        let later = repaired.since(unix_ms + 500);
+        assert_eq!((later.time, later.begun.unix_ms), (Duration::from_millis(2500), unix_ms - 500));
+        assert!(later.clone().after(false).is_unsettled && !later.after(true).is_unsettled);
+    }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::command::write_page;
 use crate::error::LabError;
 use crate::figure::plot::Drawing;
@@ -17,20 +19,55 @@ pub(crate) struct Results {
     heading: String,
 }
 
-impl Results {
-    /// Starts a page. `command` makes the page with default options; if this process was started with options, the
-    /// page shows these instead. Call this before anything is measured, so that the load average is that of the idle
+/// A run that contributed to a page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Session {
+    /// The command as a user types it.
+    pub(crate) command: String,
+    /// The load averages at its beginning.
+    pub(crate) load: String,
+}
+
+impl Session {
+    /// Describes this process. `command` makes the page with default options; if this process was started with options,
+    /// the page shows these instead. Call this before anything is measured, so that the load average is that of the idle
     /// machine.
-    pub(crate) fn begin(title: &str, command: &str, file: PathBuf) -> Self {
+    pub(crate) fn this(command: &str) -> Self {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').take(3).collect::<Vec<_>>().join(" ");
-        let machine = Machine::this().summary();
         let arguments: Vec<String> = env::args().skip(1).collect();
-        let has_options = arguments.iter().any(|argument| argument.starts_with('-'));
-        let own = format!("mend lab {}", arguments.join(" "));
-        let command = if has_options { own.as_str() } else { command };
-        let heading = format!("# {title}\n\n`{command}`. {machine}\nLoad average at the beginning: {load}.");
-        Self { file, heading }
+        Self { command: command_of(command, &arguments), load }
+    }
+}
+
+/// Returns the command with these arguments, or the one without options.
+fn command_of(without_options: &str, arguments: &[String]) -> String {
+    if !arguments.iter().any(|argument| argument.starts_with('-')) {
+        return without_options.to_owned();
+    }
+    let quoted = |argument: &String| match argument.contains(' ') {
+        true => format!("\"{argument}\""),
+        false => argument.clone(),
+    };
+    format!("mend lab {}", arguments.iter().map(quoted).collect::<Vec<_>>().join(" "))
+}
+
+fn heading(title: &str, sessions: &[Session], machine: &Machine) -> String {
+    let commands: Vec<String> = sessions.iter().map(|session| format!("`{}`", session.command)).collect();
+    let loads: Vec<&str> = sessions.iter().map(|session| session.load.as_str()).collect();
+    let (commands, machine, loads) = (commands.join(", "), machine.summary(), loads.join("; "));
+    format!("# {title}\n\n{commands}. {machine}\nLoad average at the beginning: {loads}.")
+}
+
+impl Results {
+    /// Starts a page that one run makes; `command` as for [`Session::this`].
+    pub(crate) fn begin(title: &str, command: &str, file: PathBuf) -> Self {
+        Self::of(title, &[Session::this(command)], &Machine::this(), file)
+    }
+
+    /// Starts a page to which several runs on one machine contribute.
+    pub(crate) fn of(title: &str, sessions: &[Session], machine: &Machine, file: PathBuf) -> Self {
+        Self { file, heading: heading(title, sessions, machine) }
     }
 
     /// Writes the page. The body continues the last line of the heading.
@@ -67,4 +104,33 @@ pub(crate) fn megabytes(bytes: u64) -> String {
 /// Formats a table cell in milliseconds.
 pub(crate) fn milliseconds(time: Duration) -> String {
     format!("{:.1}", time.as_secs_f64() * 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_part_of_the_command() {
+        let command = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            command_of("make bench-hdfs", &words)
+        };
+        assert_eq!(command(&["hdfs", "bench"]), "make bench-hdfs");
+        let expected = "mend lab hdfs bench --by \"Mend, asked\" --rates 100mbit";
+        assert_eq!(command(&["hdfs", "bench", "--by", "Mend, asked", "--rates", "100mbit"]), expected);
+    }
+
+    #[test]
+    fn a_page_names_all_commands_that_contributed() {
+        let session =
+            |command: &str, load: &str| Session { command: command.to_owned(), load: load.to_owned() };
+        let machine = Machine::this();
+        let text = heading("T", &[session("a", "0.1 0.2 0.3"), session("b --c", "1 2 3")], &machine);
+        let expected = format!(
+            "# T\n\n`a`, `b --c`. {}\nLoad average at the beginning: 0.1 0.2 0.3; 1 2 3.",
+            machine.summary()
+        );
+        assert_eq!(text, expected);
+    }
 }

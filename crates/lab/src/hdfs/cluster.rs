@@ -3,17 +3,26 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
-use testbed::hdfs::{Attaching, Cluster, ClusterOptions, Hadoop, Plugin};
+use testbed::hdfs::{Attaching, Cluster, ClusterOptions, Hadoop, Pace, Plugin};
 use testbed::{Mend, Seat, content, eventually};
 
 use crate::error::LabError;
 use crate::experiment::Site;
 use crate::lab_cluster::Programs;
+use crate::medium::forget_cached;
 use crate::network::{Names, Network};
 use crate::topology::{Rate, Topology};
 
 pub(super) const CELL: usize = 1 << 20;
+/// How often files are stored until no group lacks a block: HDFS stores a group without some of its parity if too many
+/// DataNodes are busy.
+const ATTEMPTS: usize = 4;
+/// How often, at the most, the NameNode is asked for the last blocks of files that have just been stored, and the pause.
+const LOOKS: usize = 50;
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// HDFS settings that stop the NameNode's reconstruction commands, so that blocks are rebuilt only on
 /// requests to Mend.
 const NO_COMMANDS: [&str; 2] =
@@ -41,6 +50,13 @@ pub(super) enum Commands {
     Default,
     /// Twenty concurrent commands per DataNode.
     Many,
+}
+
+impl Policy {
+    /// Returns the policy with this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        POLICIES.into_iter().find(|policy| policy.name == name)
+    }
 }
 
 impl Commands {
@@ -104,6 +120,7 @@ impl HdfsLab {
         programs: &Programs,
         hadoop: Hadoop,
         machines: Machines,
+        pace: Pace,
     ) -> Result<Self, LabError> {
         let Machines { data_nodes, clients } = machines;
         let Site { network, folder, ground } = Site::up(names, data_nodes + clients)?;
@@ -113,6 +130,7 @@ impl HdfsLab {
             data_nodes: data_nodes.into(),
             settings: Commands::None.settings(),
             plugin: Some(plugin),
+            pace,
         };
         let cluster = Cluster::boot_on(ground, hadoop, options, folder);
         Ok(Self { cluster, network, certificates, mend: programs.mend.clone() })
@@ -150,10 +168,70 @@ impl HdfsLab {
         Ok(())
     }
 
-    /// Attaches Mend to a cluster that stores `groups` block groups. Mend rebuilds the blocks of a dead DataNode
-    /// only if asked or commanded, and other lost blocks only if `heals` is true.
-    pub(super) fn attach(&mut self, groups: usize, heals: bool) -> Mend {
-        let mend = self.attach_with(if heals { &[] } else { &["--dry-run"] });
+    /// Stores `count` files of `bytes` bytes below `folder`, all with the same bytes, in blocks or internal blocks of
+    /// `block` bytes, and waits for all blocks. Returns the bytes of a file.
+    ///
+    /// # Errors
+    /// [`LabError`], also if a group still lacks a block after several attempts.
+    pub(super) fn store(
+        &mut self,
+        folder: &str,
+        count: usize,
+        (bytes, block): (usize, usize),
+    ) -> Result<Vec<u8>, LabError> {
+        let source = self.cluster.folder().join("put");
+        let stored = content(folder, bytes);
+        fs::write(&source, &stored).map_err(LabError::file("write", &source))?;
+        self.cluster.console().run(&["dfs", "-mkdir", "-p", folder]);
+        let (size, source) = (format!("dfs.blocksize={block}"), source.to_str().expect("text").to_owned());
+        let mut missing: Vec<String> = (0..count).map(|file| format!("{folder}/{file}")).collect();
+        for _ in 0..ATTEMPTS {
+            for path in &missing {
+                self.cluster.console().run(&["dfs", "-D", &size, "-put", "-f", &source, path]);
+            }
+            missing = self.lacking_files(folder, missing);
+            if missing.is_empty() {
+                return Ok(stored);
+            }
+        }
+        let reason = format!("it stored {} without all blocks", missing.join(", "));
+        Err(LabError::Agent { who: "HDFS".to_owned(), reason })
+    }
+
+    /// Returns those of these files in a folder that lack blocks, after waiting for reports of the last ones.
+    fn lacking_files(&mut self, folder: &str, mut files: Vec<String>) -> Vec<String> {
+        let console = self.cluster.console();
+        for _ in 0..LOOKS {
+            if console.lacking(folder) == 0 {
+                return Vec::new();
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        files.retain(|path| console.lacking(path) > 0);
+        files
+    }
+
+    /// Removes files and folders, if they exist.
+    pub(super) fn remove(&mut self, paths: &[String]) {
+        let paths = paths.iter().map(String::as_str);
+        let words: Vec<&str> = ["dfs", "-rm", "-r", "-f", "-skipTrash"].into_iter().chain(paths).collect();
+        self.cluster.console().run(&words);
+    }
+
+    /// Evicts all blocks of all DataNodes from the page cache.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub(super) fn evict(&self) -> Result<(), LabError> {
+        let folders = self.cluster.nodes().iter().flat_map(|node| node.folders());
+        folders.into_iter().try_for_each(|folder| {
+            forget_cached(folder).map_err(LabError::file("evict from the page cache", folder))
+        })
+    }
+
+    /// Attaches Mend to a cluster that stores `groups` block groups. Mend rebuilds blocks only if asked or commanded.
+    pub(super) fn attach(&mut self, groups: usize) -> Mend {
+        let mend = self.attach_with(&["--dry-run"]);
         mend.wait_until_safe(groups);
         mend
     }

@@ -2,56 +2,99 @@
 //! and by Mend on an operator's request.
 
 use std::fs;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use testbed::hdfs::Cluster;
 use testbed::{Mend, eventually};
 
 use super::cluster::{HdfsLab, Replica};
+use super::commands::CommandLog;
 use crate::error::LabError;
-use crate::experiment::{Repaired, Watching, time_program, wait_for_lost_blocks, wait_while};
+use crate::experiment::{Clock, Repaired, settle, time_program, wait_for_lost_blocks, wait_while};
 
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// The DataNode's log message for a reconstruction command of the NameNode.
-const COMMAND: &str = "DatanodeCommand action: DNA_ERASURE_CODING_RECOVERY";
+const REPAIR: &str = "mend repair";
+
+/// A block to lose, and the program that rebuilds it.
+#[derive(Clone, Copy)]
+pub(super) struct Loss<'a> {
+    pub(super) who: &'a str,
+    /// A file with one block group.
+    pub(super) path: &'a str,
+    /// The index of the block in the group.
+    pub(super) index: usize,
+    /// Whether all blocks are evicted from the page cache before the repair.
+    pub(super) is_cold: bool,
+}
 
 /// Returns the ids of the processes whose file I/O and memory are counted.
 pub(super) fn processes(lab: &HdfsLab, mend: Option<&Mend>) -> Vec<u32> {
     lab.cluster.node_ids().into_iter().chain(mend.into_iter().flat_map(Mend::helper_ids)).collect()
 }
 
-/// Reports a block of a file's first group as corrupt, as a reader would. Returns the time from the
-/// reconstruction command until the NameNode lists a good replica. The command goes to another DataNode than
-/// the one with the corrupt replica.
+impl Loss<'_> {
+    /// Returns the DataNode with the block, the block's number, and its replica.
+    fn find(&self, lab: &mut HdfsLab) -> Result<(usize, i64, Vec<Replica>), LabError> {
+        let (holder, number) = lab.holders(self.path)[&self.index];
+        let mut before = lab.replicas(self.path, holder)?;
+        before.retain(|replica| replica.number == number);
+        Ok((holder, number, before))
+    }
+
+    /// Waits for idle processors, and evicts blocks. Returns whether the processors became idle.
+    fn prepare(&self, lab: &HdfsLab) -> Result<bool, LabError> {
+        let is_settled = settle(&lab.network)?;
+        if self.is_cold {
+            lab.evict()?;
+        }
+        Ok(is_settled)
+    }
+}
+
+/// Reports a block as corrupt, as a reader would. Returns the time from the reconstruction command until the
+/// NameNode lists a good replica. The command goes to another DataNode than the one with the corrupt replica.
 ///
 /// # Errors
 /// [`LabError`].
 pub(super) fn commanded(
     lab: &mut HdfsLab,
-    who: &str,
     mend: Option<&Mend>,
-    path: &str,
-    index: usize,
+    loss: &Loss<'_>,
 ) -> Result<Repaired, LabError> {
-    let (holder, number) = lab.holders(path)[&index];
-    let before: Vec<Replica> = of_number(lab.replicas(path, holder)?, number);
-    let processes = processes(lab, mend);
-    let watching = Watching::start(&lab.network, processes)?;
-    let told = now_ms();
+    let &Loss { who, path, index, .. } = loss;
+    let (holder, number, before) = loss.find(lab)?;
+    let is_settled = loss.prepare(lab)?;
+    let commands = CommandLog::begin(lab);
     lab.cluster.console().run(&["distrust", path, &index.to_string()]);
     await_lacking(&mut lab.cluster, who, path, |lacking| lacking > 0)?;
+    let commanded_ms = commands.await_command(lab, who)?;
+    let clock = Clock::start(&lab.network, processes(lab, mend))?;
     await_lacking(&mut lab.cluster, who, path, |lacking| lacking == 0)?;
-    let (ended, usage) = (now_ms(), watching.stop()?);
-    let begun = first_command(lab, told).ok_or_else(|| LabError::Agent {
-        who: who.to_owned(),
-        reason: "no DataNode logged a command".to_owned(),
-    })?;
+    let repaired = clock.stop()?.since(commanded_ms).after(is_settled);
+    let repaired = with_timeline(repaired, who, mend)?;
     lab.check(who, &before, Some(holder))?;
     eventually("HDFS to remove the bad one", || {
         lab.cluster.nodes()[holder].block(number).is_none().then_some(())
     });
-    Ok(Repaired::new(Duration::from_millis(ended - begun), usage))
+    Ok(repaired)
+}
+
+/// Adds the timeline of Mend's repairs, if there is Mend.
+///
+/// # Errors
+/// [`LabError`] if Mend carried out no repair: a DataNode that cannot reach Mend rebuilds blocks itself.
+pub(super) fn with_timeline(
+    repaired: Repaired,
+    who: &str,
+    mend: Option<&Mend>,
+) -> Result<Repaired, LabError> {
+    let Some(mend) = mend else { return Ok(repaired) };
+    let repaired = repaired.with_timeline(mend);
+    if repaired.timeline.is_empty() {
+        let reason = "blocks were rebuilt, but not by Mend".to_owned();
+        return Err(LabError::Agent { who: who.to_owned(), reason });
+    }
+    Ok(repaired)
 }
 
 /// Deletes a block's files. Returns the time from the start of `mend repair` until the NameNode lists the
@@ -59,9 +102,9 @@ pub(super) fn commanded(
 ///
 /// # Errors
 /// [`LabError`].
-pub(super) fn asked(lab: &mut HdfsLab, mend: &Mend, path: &str, index: usize) -> Result<Repaired, LabError> {
-    let (holder, number) = lab.holders(path)[&index];
-    let before: Vec<Replica> = of_number(lab.replicas(path, holder)?, number);
+pub(super) fn asked(lab: &mut HdfsLab, mend: &Mend, loss: &Loss<'_>) -> Result<Repaired, LabError> {
+    let &Loss { path, index, .. } = loss;
+    let (holder, number, before) = loss.find(lab)?;
     lab.cluster.kill(holder);
     let files = lab.cluster.nodes()[holder].replica(number, &before[0].name()).expect("it has it");
     for file in files {
@@ -69,19 +112,19 @@ pub(super) fn asked(lab: &mut HdfsLab, mend: &Mend, path: &str, index: usize) ->
     }
     lab.cluster.start(holder);
     lab.cluster.await_nodes(lab.cluster.nodes().len());
+    lab.cluster.await_plugins();
+    await_lacking(&mut lab.cluster, "the NameNode", path, |lacking| lacking > 0)?;
     wait_for_lost_blocks(mend, 1);
+    let is_settled = loss.prepare(lab)?;
     let group = format!("group_{}_{}", number - index as i64, before[0].stamp);
     let (verb, counted) = (mend.verb(&["repair", &group]), processes(lab, Some(mend)));
     let HdfsLab { cluster, network, .. } = lab;
-    let repaired = time_program(network, counted, "mend repair", verb, || {
-        await_lacking(cluster, "mend repair", path, |lacking| lacking == 0)
+    let repaired = time_program(network, counted, REPAIR, verb, || {
+        await_lacking(cluster, REPAIR, path, |lacking| lacking == 0)
     })?;
-    lab.check("mend repair", &before, None)?;
+    let repaired = with_timeline(repaired.after(is_settled), REPAIR, Some(mend))?;
+    lab.check(REPAIR, &before, None)?;
     Ok(repaired)
-}
-
-fn of_number(replicas: Vec<Replica>, number: i64) -> Vec<Replica> {
-    replicas.into_iter().filter(|replica| replica.number == number).collect()
 }
 
 /// Waits until `is_so` is true for the number of missing blocks of files below `path`.
@@ -94,45 +137,22 @@ pub(crate) fn await_lacking(
     path: &str,
     is_so: impl Fn(usize) -> bool,
 ) -> Result<(), LabError> {
-    wait_while(who, LOOK_EVERY, || {
+    await_lacking_every(LOOK_EVERY, cluster, who, path, is_so)
+}
+
+/// The same, with this pause between two questions.
+///
+/// # Errors
+/// If this takes too long.
+pub(super) fn await_lacking_every(
+    pause: Duration,
+    cluster: &mut Cluster,
+    who: &str,
+    path: &str,
+    is_so: impl Fn(usize) -> bool,
+) -> Result<(), LabError> {
+    wait_while(who, pause, || {
         let lacking = cluster.console().lacking(path);
         Ok((!is_so(lacking)).then(|| format!("{lacking} blocks of {path} are missing")))
     })
-}
-
-fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).expect("no such year")
-}
-
-/// Returns the time at which any DataNode logged the first reconstruction command at or after `from`. Both
-/// times are in milliseconds since 1970.
-fn first_command(lab: &HdfsLab, from: u64) -> Option<u64> {
-    let logs = (0..lab.cluster.nodes().len()).map(|node| lab.cluster.log(node));
-    let since = |log: String| {
-        let lines = log.lines().filter(|line| line.contains(COMMAND));
-        let ages = lines.filter_map(|line| (time_of_day(line)? + DAY_MS).checked_sub(from % DAY_MS));
-        ages.map(|age| age % DAY_MS).filter(|&age| age < DAY_MS / 2).min()
-    };
-    logs.filter_map(since).min().map(|age| from + age)
-}
-
-/// Parses the time of day, in milliseconds, of a log line such as `2026-11-22 16:09:47,244 INFO …`.
-fn time_of_day(line: &str) -> Option<u64> {
-    let time = line.split(' ').nth(1)?;
-    let (clock, ms) = time.split_once(',')?;
-    let seconds = clock.split(':').try_fold(0, |sum: u64, part| Some(sum * 60 + part.parse::<u64>().ok()?));
-    Some(seconds? * 1000 + ms.parse::<u64>().ok()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_a_line_is_read() {
-        let line = "2026-11-22 16:09:47,244 INFO datanode.DataNode: DatanodeCommand";
-        assert_eq!(time_of_day(line), Some(((16 * 60 + 9) * 60 + 47) * 1000 + 244));
-        assert_eq!(time_of_day("\tat org.apache.hadoop"), None);
-    }
 }

@@ -1,29 +1,48 @@
-//! Runs the measurements one after another on one cluster: first HDFS alone, then with Mend.
+//! Carries out the measurements that the report lacks on one cluster: first HDFS alone, then with Mend.
+//!
+//! Repetitions take turns: every round repeats each measurement once, so that a drift of the machine's speed affects all
+//! of them. Only HDFS alone and Mend are measured one after the other, because loading Mend's plug-in restarts all
+//! DataNodes, whose JVMs then compile their code again.
 
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
-use testbed::Mend;
-use testbed::hdfs::Hadoop;
+use testbed::hdfs::{Hadoop, Pace};
+use testbed::{Mend, Seat};
 
 use super::BenchArgs;
 use super::cluster::{Commands, HdfsLab, Machines, POLICIES, Policy};
-use super::losses;
-use super::nodes::Gone;
-use super::page::{LossRow, NodeRow, Page, ReadsRow};
+use super::detail::{Detail, Run};
+use super::during::Client;
+use super::losses::{self, Loss};
+use super::nodes::{Gone, Recovery};
+use super::page::PUBLICATION;
 use super::reads;
+use super::tasks::{By, READERS, Reader, Task, blocks_of, tasks};
+use super::ways::Way;
 use crate::error::LabError;
-use crate::experiment::{Repaired, Repetitions, Results, direct_send, settle};
+use crate::experiment::report::{Key, Kind};
+use crate::experiment::{Book, Repaired, measure, read_during, settle};
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;
 
-/// One DataNode more than the blocks in the widest block group, which leaves a place for a rebuilt block.
-const MACHINES: Machines = Machines { data_nodes: 15, clients: 0 };
+/// One DataNode more than the blocks in the widest block group, which leaves a place for a rebuilt block; and a client.
+const MACHINES: Machines = Machines { data_nodes: 15, clients: 1 };
 /// The index of the lost data block, or of the block whose DataNode fails.
 const LOST: usize = 1;
+/// The heap of the client's JVM.
+const CLIENT_HEAP_MEGABYTES: u32 = 256;
+/// How long the client reads while nothing is repaired.
+const IDLE: Duration = Duration::from_secs(10);
+/// The name of the reads while nothing is repaired.
+pub(super) const NO_REPAIR: &str = "no repair";
+/// The small reads before those that are measured. The reader loads its classes and learns which DataNodes are dead.
+const WARM_UP_READS: usize = 20;
 
-/// Runs the requested measurements and writes the page.
+/// Runs the requested measurements that the report lacks, and writes the page.
 pub(super) fn run(
     names: &Names,
     programs: &Programs,
@@ -31,233 +50,358 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let results = Results::begin("HDFS with and without Mend", "make bench-hdfs", args.out.join("hdfs.md"));
-    let mut lab = HdfsLab::up(names, programs, hadoop, MACHINES)?;
+    let book = Book::open(PUBLICATION, &args.out, &args.reports);
+    let lacks = |task: &Task| book.report.lacks(&task.key(), task.repetitions);
+    let open: Vec<Task> = tasks(args).into_iter().filter(|task| lacks(task) > 0).collect();
+    say(&format!("{} repetitions are to be measured", open.iter().map(lacks).sum::<usize>()));
+    if open.is_empty() {
+        return book.publish();
+    }
+    let mut lab = HdfsLab::up(names, programs, hadoop, MACHINES, Pace::Default)?;
     POLICIES.iter().for_each(|policy| lab.cluster.console().make_policy_folder(policy.name));
-    let mut measuring = Measuring { lab, args, say, page: Page::default() };
-    if args.repetitions + args.reads > 0 {
-        measuring.single_blocks()?;
-        // Save now, in case a later measurement fails.
-        results.save(&measuring.page.text())?;
-    }
-    for policy in POLICIES.into_iter().filter(|policy| args.blocks > 0 && args.measures(policy)) {
-        measuring.nodes(policy)?;
-        results.save(&measuring.page.text())?;
-    }
-    results.publish(&measuring.page.text(), &measuring.page.drawings())
+    let mut measuring = Measuring { lab, args, say, book, commands: Commands::None };
+    measuring.all(&open)?;
+    measuring.book.publish()
 }
 
 struct Measuring<'a> {
     lab: HdfsLab,
     args: &'a BenchArgs,
     say: Say<'a>,
-    page: Page,
+    book: Book<Detail>,
+    /// The commands that the NameNode sends.
+    commands: Commands,
 }
 
 fn large(policy: Policy) -> String {
     format!("/{}/large", policy.name)
 }
 
+fn many(policy: Policy) -> String {
+    format!("/{}/many", policy.name)
+}
+
+/// Returns the tasks for which `is_so` is true.
+fn only(tasks: &[Task], is_so: impl Fn(&Task) -> bool) -> Vec<Task> {
+    tasks.iter().copied().filter(|task| is_so(task)).collect()
+}
+
 impl Measuring<'_> {
-    /// Measures losses of single blocks and reads of them.
-    fn single_blocks(&mut self) -> Result<(), LabError> {
-        for policy in POLICIES {
-            self.put(&large(policy), policy, self.args.block)?;
+    fn all(&mut self, tasks: &[Task]) -> Result<(), LabError> {
+        let stock = only(tasks, |task| !task.needs_mend());
+        if !stock.is_empty() {
+            self.lab.cluster.load_plugin(false);
         }
-        self.lab.await_whole();
-        if self.args.repetitions > 0 {
-            self.directly()?;
-            self.losses("HDFS", None)?;
-            self.with_mend(POLICIES.len(), false, Self::losses_with_mend)?;
-        }
-        if self.args.reads > 0 {
-            self.with_mend(POLICIES.len(), false, Self::reads)?;
-        }
-        for policy in POLICIES {
-            self.lab.cluster.console().run(&["dfs", "-rm", "-skipTrash", &large(policy)]);
-        }
-        Ok(())
+        self.singles(&only(&stock, Task::is_single), None)?;
+        self.nodes(&only(&stock, |task| !task.is_single()), None)?;
+        let mend = only(tasks, Task::needs_mend);
+        self.singles_with_mend(&only(&mend, Task::is_single))?;
+        self.nodes_with_mend(&only(&mend, |task| !task.is_single()))
     }
 
-    /// Stores a file of one complete block group, whose internal blocks have `block` MiB.
-    fn put(&mut self, path: &str, policy: Policy, block: usize) -> Result<(), LabError> {
-        self.lab.put(path, policy.data * (block << 20), block << 20)
-    }
-
-    /// Measures the time to send one block over one link, for each rate.
-    fn directly(&mut self) -> Result<(), LabError> {
-        for &rate in &self.args.rates {
-            self.lab.shape(rate)?;
-            let time = direct_send(&self.lab.network, (self.args.block << 20) as u64)?;
-            self.page.direct.push((rate, time));
-        }
-        Ok(())
-    }
-
-    /// Loads Mend's plug-in into the DataNodes, attaches Mend and calls `measure`. Then ends Mend and unloads
-    /// the plug-in.
-    fn with_mend(
-        &mut self,
-        groups: usize,
-        heals: bool,
-        measure: impl FnOnce(&mut Self, &mut Mend) -> Result<(), LabError>,
-    ) -> Result<(), LabError> {
-        self.lab.shape(Rate::Unshaped)?;
+    /// Restarts all DataNodes with Mend's plug-in. A plug-in trusts the coordinator that it has met first, so it must be
+    /// loaded before Mend is attached, each time.
+    fn load_plugin(&mut self) -> Result<(), LabError> {
+        self.command(Commands::None)?;
         self.lab.cluster.load_plugin(true);
-        self.lab.command(Commands::None);
-        let mut mend = self.lab.attach(groups, heals);
-        self.lab.certify(&mend);
-        measure(self, &mut mend)?;
-        drop(mend);
-        self.lab.cluster.load_plugin(false);
+        self.lab.cluster.await_plugins();
         Ok(())
     }
 
-    /// Measures the repair of single blocks that the NameNode commands DataNodes to rebuild.
-    fn losses(&mut self, who: &'static str, mend: Option<&Mend>) -> Result<(), LabError> {
-        self.lab.shape(Rate::Unshaped)?;
-        self.lab.command(Commands::Default);
-        self.each_loss(who, |lab, path| losses::commanded(lab, who, mend, path, LOST))
-    }
-
-    fn losses_with_mend(&mut self, mend: &mut Mend) -> Result<(), LabError> {
-        self.each_loss("Mend, asked", |lab, path| losses::asked(lab, mend, path, LOST))?;
-        self.losses("Mend, commanded", Some(mend))
-    }
-
-    fn each_loss(
+    /// Carries out each task once in every round, until the report has all its repetitions.
+    fn rounds(
         &mut self,
-        who: &'static str,
-        repair: impl Fn(&mut HdfsLab, &str) -> Result<Repaired, LabError>,
+        tasks: &[Task],
+        mut one: impl FnMut(&mut Self, &Task) -> Result<(), LabError>,
     ) -> Result<(), LabError> {
-        for &rate in &self.args.rates {
-            self.lab.shape(rate)?;
-            for policy in POLICIES.into_iter().filter(|policy| self.args.measures(policy)) {
-                let mut repaired = Repetitions::default();
-                for _ in 0..self.args.repetitions {
-                    let one = repair(&mut self.lab, &large(policy))?;
-                    (self.say)(&format!(
-                        "{who}: a block of {} at {rate} in {:.2} s",
-                        policy.name,
-                        one.time.as_secs_f64()
-                    ));
-                    repaired.push(one);
+        let most = tasks.iter().map(|task| task.repetitions).max().unwrap_or_default();
+        for round in 1..=most {
+            for task in tasks.iter().filter(|task| round <= task.repetitions) {
+                if self.book.report.lacks(&task.key(), round) > 0 {
+                    one(self, task)?;
                 }
-                self.page.losses.push(LossRow { who, policy, rate, repaired });
             }
         }
         Ok(())
     }
 
-    /// Measures small reads of a block whose DataNode and helper are dead, and of the healthy block for
-    /// comparison.
-    fn reads(&mut self, mend: &mut Mend) -> Result<(), LabError> {
-        self.lab.shape(self.args.rates[0])?;
-        for policy in POLICIES {
-            let path = large(policy);
-            let dead = self.lab.holders(&path)[&LOST].0;
-            let file = (path.as_str(), policy, self.args.block << 20);
-            self.note_reads("HDFS, nothing lost", reads::STOCK, file)?;
-            self.lab.cluster.kill(dead);
-            mend.kill_helper(dead);
-            losses::await_lacking(&mut self.lab.cluster, "the NameNode", &path, |lacking| lacking > 0)?;
-            self.note_reads("HDFS", reads::STOCK, file)?;
-            self.note_reads("Mend", reads::MEND, file)?;
-            self.lab.cluster.start(dead);
-            mend.start_helper(dead);
-            self.lab.cluster.await_nodes(self.lab.cluster.nodes().len());
-            self.lab.await_whole();
-            mend.wait_for_helpers();
-        }
-        Ok(())
-    }
-
-    fn note_reads(
-        &mut self,
-        who: &'static str,
-        system: &str,
-        file: (&str, Policy, usize),
-    ) -> Result<(), LabError> {
-        // Warm up first: the reader loads its classes and learns which DataNodes are dead.
-        let before = reads::read(&mut self.lab, system, file, LOST, self.args.reads.min(20))?;
-        let mut reads = reads::read(&mut self.lab, system, file, LOST, self.args.reads)?;
-        reads.through_mend -= before.through_mend;
-        (self.say)(&format!(
-            "{who}: reads of {}: median {:.1} ms",
-            file.1.name,
-            reads.median.as_secs_f64() * 1e3
-        ));
-        self.page.reads.push(ReadsRow { who, policy: file.1, reads });
-        Ok(())
-    }
-
-    /// Measures the recovery of whole DataNodes, one after another. Each lost DataNode is replaced by an
-    /// empty one.
-    fn nodes(&mut self, policy: Policy) -> Result<(), LabError> {
-        let (args, rate) = (self.args, self.args.rates[0]);
-        let path = format!("/{}/many", policy.name);
+    /// Restarts the NameNode if it has to send other commands.
+    fn command(&mut self, commands: Commands) -> Result<(), LabError> {
         self.lab.shape(Rate::Unshaped)?;
-        (self.say)("storing files");
-        self.lab.cluster.console().run(&["dfs", "-mkdir", &path]);
-        let groups = args.blocks * self.lab.cluster.nodes().len() / policy.blocks;
-        for file in 0..groups {
-            self.put(&format!("{path}/{file}"), policy, args.small_block)?;
-        }
-        let stock = [("HDFS", Commands::Default), ("HDFS, 20 streams", Commands::Many)];
-        for (who, commands) in stock.into_iter().filter(|(who, _)| args.names(who)) {
+        if self.commands != commands {
             self.lab.command(commands);
-            self.node(policy, who, None, rate)?;
+            self.commands = commands;
         }
-        let mend = [
-            ("Mend, asked", Commands::None),
-            ("Mend, commanded", Commands::Default),
-            ("Mend, commanded, 20 streams", Commands::Many),
-        ];
-        let mend: Vec<_> = mend.into_iter().filter(|(who, _)| args.names(who)).collect();
-        if !mend.is_empty() {
-            self.with_mend(groups, true, |this, running| {
-                for (who, commands) in mend {
-                    this.lab.shape(Rate::Unshaped)?;
-                    this.lab.command(commands);
-                    this.node(policy, who, Some(running), rate)?;
-                }
-                Ok(())
-            })?;
-        }
-        self.lab.cluster.console().run(&["dfs", "-rm", "-r", "-skipTrash", &path]);
         Ok(())
     }
 
-    fn node(
-        &mut self,
-        policy: Policy,
-        who: &'static str,
-        mut mend: Option<&mut Mend>,
-        rate: Rate,
-    ) -> Result<(), LabError> {
-        let path = format!("/{}/many", policy.name);
+    fn keep(&mut self, key: &Key, run: Run) -> Result<(), LabError> {
+        (self.say)(&format!("{}: {}: {:.2} s", key.by, key.tick(), run.seconds));
+        self.book.keep(key, run)
+    }
+
+    // ---- single blocks ----
+
+    fn singles_with_mend(&mut self, tasks: &[Task]) -> Result<(), LabError> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        self.store_large()?;
+        self.load_plugin()?;
+        let mut mend = self.lab.attach(POLICIES.len());
+        self.lab.certify(&mend);
+        let repairs = only(tasks, |task| task.kind != Kind::SmallReads);
+        self.rounds(&repairs, |this, task| this.loss(task, Some(&mend)))?;
+        self.small_reads(&only(tasks, |task| task.kind == Kind::SmallReads), &mut mend)?;
+        self.remove_large();
+        Ok(())
+    }
+
+    fn singles(&mut self, tasks: &[Task], mend: Option<&Mend>) -> Result<(), LabError> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        self.store_large()?;
+        self.rounds(tasks, |this, task| this.loss(task, mend))?;
+        self.remove_large();
+        Ok(())
+    }
+
+    /// Stores a file of one complete block group for each policy.
+    fn store_large(&mut self) -> Result<(), LabError> {
+        self.lab.shape(Rate::Unshaped)?;
+        for policy in POLICIES {
+            let block = self.args.block << 20;
+            self.lab.put(&large(policy), policy.data * block, block)?;
+        }
         self.lab.await_whole();
-        self.lab.shape(rate)?;
-        settle(&self.lab.network)?;
-        let gone = Gone::kill(&mut self.lab, mend.as_deref_mut(), &path, self.args.blocks)?;
-        let repaired = match mend.as_deref() {
-            Some(mend) if who == "Mend, asked" => gone.recover(&mut self.lab, mend, &[])?,
-            mend => gone.by_itself(&mut self.lab, who, mend)?,
+        Ok(())
+    }
+
+    fn remove_large(&mut self) {
+        self.lab.remove(&POLICIES.map(large));
+    }
+
+    /// Measures the repair of a single block.
+    fn loss(&mut self, task: &Task, mend: Option<&Mend>) -> Result<(), LabError> {
+        self.command(task.commands())?;
+        self.lab.shape(task.rate)?;
+        self.book.direct(&self.lab.network, task.block_bytes() as u64, task.rate)?;
+        let path = large(task.policy);
+        let is_cold = task.kind == Kind::ColdLoss;
+        let loss = Loss { who: task.name(), path: &path, index: LOST, is_cold };
+        let repaired = match mend {
+            Some(mend) if task.by == By::Way(Way::Asked) => losses::asked(&mut self.lab, mend, &loss)?,
+            mend => losses::commanded(&mut self.lab, mend, &loss)?,
         };
-        let bytes = (gone.blocks() * self.args.small_block) << 20;
-        let direct =
-            direct_send(&self.lab.network, (self.args.small_block << 20) as u64)? * gone.blocks() as u32;
-        (self.say)(&format!(
-            "{who}: {} blocks of {} in {:.1} s",
-            gone.blocks(),
-            policy.name,
-            repaired.time.as_secs_f64()
-        ));
-        let (blocks, survivors) = (gone.blocks(), self.lab.cluster.nodes().len() - 1);
-        self.page.nodes.push(NodeRow { who, policy, blocks, bytes, direct, survivors, repaired });
+        self.keep(&task.key(), Run::of(repaired, Detail::Block))
+    }
+
+    /// Measures small reads of blocks whose DataNode and helper are dead, and of the healthy blocks for comparison.
+    fn small_reads(&mut self, tasks: &[Task], mend: &mut Mend) -> Result<(), LabError> {
+        for policy in POLICIES {
+            let of_policy = only(tasks, |task| task.policy == policy);
+            if let Some(task) = of_policy.first() {
+                self.reads_of(task, mend)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures all readers with the policy of the task.
+    fn reads_of(&mut self, task: &Task, mend: &mut Mend) -> Result<(), LabError> {
+        self.command(Commands::None)?;
+        self.lab.shape(task.rate)?;
+        let path = large(task.policy);
+        let dead = self.lab.holders(&path)[&LOST].0;
+        for reader in READERS {
+            if reader == Reader::Stock {
+                self.lab.cluster.kill(dead);
+                mend.kill_helper(dead);
+                losses::await_lacking(&mut self.lab.cluster, "the NameNode", &path, |lacking| lacking > 0)?;
+            }
+            self.read(&Task { by: By::Reader(reader), ..*task })?;
+        }
+        self.lab.cluster.start(dead);
+        mend.start_helper(dead);
+        self.lab.cluster.await_nodes(self.lab.cluster.nodes().len());
+        self.lab.await_whole();
+        mend.wait_for_helpers();
+        Ok(())
+    }
+
+    fn read(&mut self, task: &Task) -> Result<(), LabError> {
+        let path = large(task.policy);
+        let system = if task.by == By::Reader(Reader::Mend) { reads::MEND } else { reads::STOCK };
+        let file = (path.as_str(), task.policy, task.block_bytes());
+        let (_, before) = reads::read(&mut self.lab, system, file, LOST, WARM_UP_READS)?;
+        let is_settled = settle(&self.lab.network)?;
+        let (measured, mut found) = reads::read(&mut self.lab, system, file, LOST, self.args.reads)?;
+        found.through_mend -= before.through_mend;
+        (self.say)(&format!("{}: {}", task.name(), found.summary()));
+        self.keep(&task.key(), Run::of(measured.after(is_settled), Detail::SmallReads(found)))
+    }
+
+    // ---- whole DataNodes ----
+
+    fn nodes_with_mend(&mut self, tasks: &[Task]) -> Result<(), LabError> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        self.load_plugin()?;
+        let mut mend = self.lab.attach_with(&[]);
+        mend.wait_for_helpers();
+        self.lab.certify(&mend);
+        self.nodes(tasks, Some(&mut mend))
+    }
+
+    fn nodes(&mut self, tasks: &[Task], mut mend: Option<&mut Mend>) -> Result<(), LabError> {
+        self.rounds(tasks, |this, task| match task.kind {
+            Kind::NodeToOne => this.node_to_one(task, mend.as_deref_mut()),
+            _ => this.node(task, mend.as_deref_mut()),
+        })
+    }
+
+    /// Measures the recovery of a DataNode whose blocks go to all others.
+    fn node(&mut self, task: &Task, mend: Option<&mut Mend>) -> Result<(), LabError> {
+        self.command(task.commands())?;
+        let blocks = blocks_of(task.block_mib, self.args.blocks);
+        let groups = blocks * self.lab.cluster.nodes().len() / task.policy.blocks;
+        let stored = self.fill(task, groups, mend.as_deref())?;
+        self.shape(task)?;
+        let gone = Gone::choose(&mut self.lab, &many(task.policy), blocks)?;
+        match task.kind {
+            Kind::ReadsDuring => self.lose_during_reads(task, gone, stored, mend),
+            _ => self.lose(task, gone, mend),
+        }
+    }
+
+    /// Removes all files of earlier recoveries, and stores others, so that the blocks of every recovery are spread over
+    /// all running DataNodes: after a recovery, the DataNode that replaced the lost one has none. Returns the bytes of a
+    /// file.
+    fn fill(&mut self, task: &Task, groups: usize, mend: Option<&Mend>) -> Result<Vec<u8>, LabError> {
+        (self.say)(&format!("storing {groups} files of {}", task.key().tick()));
+        self.lab.shape(Rate::Unshaped)?;
+        self.lab.remove(&POLICIES.map(many));
+        let block = task.block_bytes();
+        let stored = self.lab.store(&many(task.policy), groups, (task.policy.data * block, block))?;
+        if let Some(mend) = mend {
+            mend.wait_until_safe(groups);
+        }
+        Ok(stored)
+    }
+
+    fn shape(&mut self, task: &Task) -> Result<(), LabError> {
+        self.lab.shape(task.rate)?;
+        self.book.link(&self.lab.network, task.rate)
+    }
+
+    /// Kills the DataNode, measures its recovery, and replaces it.
+    fn lose(&mut self, task: &Task, gone: Gone, mut mend: Option<&mut Mend>) -> Result<(), LabError> {
+        let is_settled = settle(&self.lab.network)?;
+        gone.kill(&mut self.lab, mend.as_deref_mut());
+        let Recovery { repaired, from_command } = self.recovery(task, &gone, mend.as_deref())?;
+        let from_command_s = from_command.map(|time| time.as_secs_f64());
+        let detail = Detail::Node { lost: gone.lost, from_command_s };
+        self.keep(&task.key(), Run::of(repaired.after(is_settled), detail))?;
         self.lab.shape(Rate::Unshaped)?;
         gone.replace(&mut self.lab, mend);
-        self.lab.await_whole();
         Ok(())
+    }
+
+    fn recovery(&mut self, task: &Task, gone: &Gone, mend: Option<&Mend>) -> Result<Recovery, LabError> {
+        match mend {
+            Some(mend) if task.by == By::Way(Way::Asked) => {
+                gone.await_dead(&mut self.lab, mend)?;
+                let repaired = gone.recover(&mut self.lab, mend, &[])?;
+                Ok(Recovery { repaired, from_command: None })
+            }
+            mend => gone.by_itself(&mut self.lab, task.name(), mend),
+        }
+    }
+
+    /// Lets a client read healthy files, first while nothing is repaired, then during the recovery of the DataNode.
+    fn lose_during_reads(
+        &mut self,
+        task: &Task,
+        gone: Gone,
+        stored: Vec<u8>,
+        mut mend: Option<&mut Mend>,
+    ) -> Result<(), LabError> {
+        let seat = Seat::Server(self.lab.cluster.nodes().len());
+        let console = self.lab.cluster.start_console(seat, CLIENT_HEAP_MEGABYTES);
+        let local = self.lab.cluster.folder().join("read-during");
+        let mut client = Client::new(console, local, gone.untouched()?, stored);
+        self.idle_reads(task, &mut client)?;
+        let is_settled = settle(&self.lab.network)?;
+        gone.kill(&mut self.lab, mend.as_deref_mut());
+        let (log, recovered) =
+            read_during(vec![|log: &mut _| client.read(log)], || self.recovery(task, &gone, mend.as_deref()));
+        client.check()?;
+        let repaired = recovered?.repaired.after(is_settled);
+        let reads = log.within(repaired.begun(), repaired.time);
+        (self.say)(&format!("during {}: {}", task.name(), reads.summary()));
+        self.keep(&task.key(), Run::of(repaired, Detail::ReadsDuring(reads)))?;
+        self.lab.shape(Rate::Unshaped)?;
+        gone.replace(&mut self.lab, mend);
+        Ok(())
+    }
+
+    /// Measures the client's reads while nothing is repaired, unless the report has them.
+    fn idle_reads(&mut self, task: &Task, client: &mut Client) -> Result<(), LabError> {
+        let key = Key { by: NO_REPAIR.to_owned(), ..task.key() };
+        // The client loads its classes.
+        read_during(vec![|log: &mut _| client.read(log)], || thread::sleep(IDLE / 2));
+        if self.book.report.lacks(&key, task.repetitions) == 0 {
+            return Ok(());
+        }
+        let is_settled = settle(&self.lab.network)?;
+        let (log, idle) = read_during(vec![|log: &mut _| client.read(log)], || self.idle());
+        let idle = idle?.after(is_settled);
+        let reads = log.within(idle.begun(), idle.time);
+        self.keep(&key, Run::of(idle, Detail::ReadsDuring(reads)))
+    }
+
+    fn idle(&self) -> Result<Repaired, LabError> {
+        measure(&self.lab.network, Vec::new(), || {
+            thread::sleep(IDLE);
+            Ok(())
+        })
+    }
+
+    // ---- recovery onto one DataNode ----
+
+    /// Measures the recovery of a DataNode whose blocks all have to go to a new one: no other DataNode is without a block
+    /// of the groups.
+    fn node_to_one(&mut self, task: &Task, mut mend: Option<&mut Mend>) -> Result<(), LabError> {
+        self.command(task.commands())?;
+        let (all, width) = (self.lab.cluster.nodes().len(), task.policy.blocks);
+        let blocks = blocks_of(task.block_mib, self.args.blocks);
+        self.lab.remove(&POLICIES.map(many));
+        (width..all).for_each(|node| self.stop(node, mend.as_deref_mut()));
+        self.lab.cluster.await_nodes(width);
+        self.fill(task, blocks, None)?;
+        self.start(width, mend.as_deref_mut());
+        self.lab.cluster.await_nodes(width + 1);
+        self.shape(task)?;
+        let gone = Gone::choose(&mut self.lab, &many(task.policy), blocks)?;
+        self.lose(task, gone, mend.as_deref_mut())?;
+        (width + 1..all).for_each(|node| self.start(node, mend.as_deref_mut()));
+        self.lab.cluster.await_nodes(all);
+        Ok(())
+    }
+
+    fn stop(&mut self, node: usize, mend: Option<&mut Mend>) {
+        self.lab.cluster.kill(node);
+        if let Some(mend) = mend {
+            mend.kill_helper(node);
+        }
+    }
+
+    fn start(&mut self, node: usize, mend: Option<&mut Mend>) {
+        self.lab.cluster.start(node);
+        if let Some(mend) = mend {
+            mend.start_helper(node);
+        }
     }
 }

@@ -5,23 +5,25 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use testbed::content;
 use testbed::hdfs::Console;
 
 use super::cluster::{CELL, HdfsLab, Policy};
 use crate::error::LabError;
-use crate::experiment::percentile;
-use crate::meter::Meter;
+use crate::experiment::{Clock, Repaired, milliseconds, percentile};
 
 /// Bytes per read.
 pub(super) const BYTES: usize = 64 << 10;
 /// The distance between two successive reads, in units of `BYTES`: large, so that reads are not sequential.
-const STEP: usize = 7919;
+pub(super) const STEP: usize = 7919;
 pub(crate) const STOCK: &str = "org.apache.hadoop.hdfs.DistributedFileSystem";
 pub(crate) const MEND: &str = "org.apache.hadoop.hdfs.MendDistributedFileSystem";
 
 /// The results of reads.
-pub(super) struct Reads {
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct SmallReads {
+    pub(super) count: usize,
     pub(super) median: Duration,
     pub(super) p99: Duration,
     /// The average number of bytes per read that the reader received over its link.
@@ -30,6 +32,13 @@ pub(super) struct Reads {
     pub(super) sent: u64,
     /// Bytes served by Mend, over all reads with this file system so far.
     pub(super) through_mend: u64,
+}
+
+impl SmallReads {
+    /// A one-line summary.
+    pub(super) fn summary(&self) -> String {
+        format!("median {} ms, p99 {} ms", milliseconds(self.median), milliseconds(self.p99))
+    }
 }
 
 /// Positional reads of a file, one after the other.
@@ -44,7 +53,7 @@ pub(crate) struct Request<'a> {
 
 /// The results of positional reads.
 pub(crate) struct Positional {
-    /// The times of the reads, in ascending order.
+    /// The times of the reads, in their order.
     pub(crate) times: Vec<Duration>,
     /// Bytes served by Mend, over all reads with this file system so far.
     pub(crate) through_mend: u64,
@@ -72,7 +81,7 @@ pub(crate) fn pread(
 }
 
 /// Reads `count` times from internal block `index` of a file with one block group, and compares every byte
-/// with the stored data.
+/// with the stored data. Returns the measurement of all reads together as well.
 ///
 /// # Errors
 /// [`LabError`].
@@ -82,7 +91,7 @@ pub(super) fn read(
     (path, policy, block): (&str, Policy, usize),
     index: usize,
     count: usize,
-) -> Result<Reads, LabError> {
+) -> Result<(Repaired, SmallReads), LabError> {
     let places = block / BYTES;
     let offset = |at: usize| {
         let inside = at * STEP % places * BYTES;
@@ -91,34 +100,40 @@ pub(super) fn read(
     let offsets: Vec<usize> = (0..count).map(offset).collect();
     let local = lab.cluster.folder().join("read");
     let request = Request { system, path, offsets: &offsets, bytes: BYTES };
-    let meter = Meter::start(&lab.network)?;
+    let clock = Clock::start(&lab.network, Vec::new())?;
     let read = pread(lab.cluster.console(), &local, &request);
-    let metered = meter.stop()?;
-    let Positional { times, through_mend, bytes } =
+    let measured = clock.stop()?;
+    let Positional { mut times, through_mend, bytes } =
         read.map_err(|reason| LabError::Agent { who: format!("a read of {path}"), reason })?;
-    let whole = content(path, policy.data * block);
-    let wanted = offsets.iter().flat_map(|&offset| &whole[offset..offset + BYTES]);
-    if !bytes.iter().eq(wanted) {
+    if !is_as_stored(&content(path, policy.data * block), &request, &bytes) {
         let reason = format!("reading {path} returned wrong bytes");
         return Err(LabError::WrongBytes { what: system.to_owned(), reason });
     }
-    let traffic =
-        |is_node: bool| metered.traffic.iter().filter(move |(name, _)| name.starts_with('h') == is_node);
-    Ok(Reads {
+    times.sort_unstable();
+    let links = &measured.usage.metered.traffic;
+    let traffic = |is_node: bool| links.iter().filter(move |(name, _)| name.starts_with('h') == is_node);
+    let reads = SmallReads {
+        count,
         median: percentile(&times, 0.5),
         p99: percentile(&times, 0.99),
         received: traffic(false).map(|(_, bytes)| bytes.received_bytes).sum::<u64>() / count as u64,
         sent: traffic(true).map(|(_, bytes)| bytes.sent_bytes).sum::<u64>() / count as u64,
         through_mend,
-    })
+    };
+    Ok((measured, reads))
 }
 
-/// Parses `micros A,B,C mend N` into the sorted times and the number of bytes.
+/// Whether positional reads returned these bytes of the file `whole`.
+pub(super) fn is_as_stored(whole: &[u8], request: &Request<'_>, read: &[u8]) -> bool {
+    let parts = request.offsets.iter().map(|&offset| &whole[offset..offset + request.bytes]);
+    parts.eq(read.chunks(request.bytes))
+}
+
+/// Parses `micros A,B,C mend N` into the times and the number of bytes.
 fn parse(said: &str) -> Option<(Vec<u64>, u64)> {
     let mut words = said.split_whitespace();
     let times = words.nth(1)?.split(',').map(|micros| micros.parse().ok());
-    let mut times = times.collect::<Option<Vec<u64>>>()?;
-    times.sort_unstable();
+    let times = times.collect::<Option<Vec<u64>>>()?;
     Some((times, words.nth(1)?.parse().ok()?))
 }
 
@@ -128,7 +143,17 @@ mod tests {
 
     #[test]
     fn console_output_is_parsed() {
-        assert_eq!(parse("micros 30,10,20 mend 65536\n"), Some((vec![10, 20, 30], 65536)));
+        assert_eq!(parse("micros 30,10,20 mend 65536\n"), Some((vec![30, 10, 20], 65536)));
         assert_eq!(parse("java.io.IOException"), None);
+    }
+
+    #[test]
+    fn every_part_of_a_read_is_compared() {
+        let whole: Vec<u8> = (0..100).collect();
+        let request = Request { system: STOCK, path: "/a", offsets: &[90, 10], bytes: 5 };
+        let is_right = |read: &[u8]| is_as_stored(&whole, &request, read);
+        assert!(is_right(&[90, 91, 92, 93, 94, 10, 11, 12, 13, 14]));
+        assert!(!is_right(&[90, 91, 92, 93, 94, 10, 11, 12, 13, 99]));
+        assert!(!is_right(&[90, 91, 92, 93, 94]), "a read is missing");
     }
 }

@@ -64,6 +64,14 @@ pub(super) fn points(codes: &[RaidCode], block_mib: usize, sizes_mib: &[usize]) 
 }
 
 impl RaidCode {
+    /// Returns the size of the paper's slices: 32 KiB in TOS 2021, 1 MB in CRR.
+    pub(super) fn slice_bytes(self) -> usize {
+        match self.paper {
+            Paper::Tos => 32 << 10,
+            Paper::Crr => 1 << 20,
+        }
+    }
+
     /// Returns Mend's name of the code.
     pub(super) fn spec(self) -> String {
         format!("rs-{self}-hdfs-raid")

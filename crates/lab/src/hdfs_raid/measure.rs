@@ -1,25 +1,25 @@
 //! Carries out the measurements that the report lacks, one after another, on one cluster.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
+use testbed::hdfs::Pace;
 use testbed::{Mend, replace_file};
 
 use super::HdfsRaidArgs;
 use super::codes::{CODES, OWN, Point, points};
+use super::detail::{Detail, Report, Run};
 use super::encoding::{ENCODERS, Encoder, time_encoding};
 use super::files::{RaidFile, client_seat, revive};
-use super::page;
+use super::page::PUBLICATION;
 use super::readers::{Block, Client, READERS, Reader};
-use super::report::{Detail, Direct, Key, Kind, Report, Run};
 use crate::error::LabError;
-use crate::experiment::{Results, direct_send, settle};
+use crate::experiment::report::{Key, Kind};
+use crate::experiment::{Book, settle};
 use crate::hdfs::cluster::{HdfsLab, Machines};
 use crate::hdfs::hadoop;
 use crate::hdfs::nodes::Gone;
 use crate::lab_cluster::Programs;
-use crate::machine::Machine;
 use crate::network::{LabNode, Names};
 use crate::run::Say;
 use crate::topology::Rate;
@@ -41,19 +41,16 @@ pub(super) fn run(
     args: &HdfsRaidArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let results = Results::begin(page::TITLE, page::COMMAND, args.out.join("hdfs-raid.md"));
-    let file = args.reports.join("hdfs-raid.json");
-    let book = Book { report: Report::resume(&file, Machine::this()), file, results };
+    let book = Book::open(PUBLICATION, &args.out, &args.reports);
     let todo = Todo::of(args, &book.report);
     say(&format!("{} repetitions are to be measured", todo.count()));
     if todo.count() == 0 {
-        return book.results.publish(&page::text(&book.report), &page::drawings(&book.report));
+        return book.publish();
     }
-    let lab = HdfsLab::up(names, programs, hadoop()?, MACHINES)?;
+    let lab = HdfsLab::up(names, programs, hadoop()?, MACHINES, Pace::Short)?;
     let mut measuring = Measuring { lab, args, say, book };
     measuring.all(&todo)?;
-    let Book { report, results, .. } = measuring.book;
-    results.publish(&page::text(&report), &page::drawings(&report))
+    measuring.book.publish()
 }
 
 /// The repetitions that the report lacks: measurements with the number of repetitions.
@@ -73,11 +70,12 @@ fn encoding_key(args: &HdfsRaidArgs, encoder: Encoder) -> Key {
 }
 
 fn recovery_key(args: &HdfsRaidArgs, by: &str) -> Key {
-    key(args, Kind::Recovery, (&OWN.to_string(), args.small_block), by)
+    key(args, Kind::Node, (&OWN.to_string(), args.small_block), by)
 }
 
 fn key(args: &HdfsRaidArgs, kind: Kind, (code, block_mib): (&str, usize), by: &str) -> Key {
-    Key { kind, code: code.to_owned(), block_mib, rate: args.rate.to_string(), by: by.to_owned() }
+    let block_bytes = (block_mib << 20) as u64;
+    Key { kind, code: code.to_owned(), block_bytes, rate: args.rate.to_string(), by: by.to_owned() }
 }
 
 impl Todo {
@@ -112,70 +110,52 @@ impl Todo {
     }
 }
 
-/// The report with its file and page.
-struct Book {
-    report: Report,
-    file: PathBuf,
-    results: Results,
-}
-
-impl Book {
-    /// Adds a repetition, and saves the report and the page, in case a later measurement fails.
-    fn keep(&mut self, key: &Key, run: Run) -> Result<(), LabError> {
-        self.report.add(key, run);
-        self.save()
-    }
-
-    fn save(&self) -> Result<(), LabError> {
-        self.report.save(&self.file)?;
-        self.results.save(&page::text(&self.report))
-    }
+/// Returns each item as often as its number says. All items take turns, so that a drift of the machine's speed affects all of
+/// them.
+fn rounds<T>(items: &[(T, usize)]) -> impl Iterator<Item = &T> {
+    let most = items.iter().map(|(_, count)| *count).max().unwrap_or_default();
+    let of_round = |round: usize| items.iter().filter(move |(_, count)| round < *count).map(|(item, _)| item);
+    (0..most).flat_map(of_round)
 }
 
 struct Measuring<'a> {
     lab: HdfsLab,
     args: &'a HdfsRaidArgs,
     say: Say<'a>,
-    book: Book,
+    book: Book<Detail>,
 }
 
 impl Measuring<'_> {
     fn all(&mut self, todo: &Todo) -> Result<(), LabError> {
-        // Encoded stripes are described by the readers, so the coordinator does not have to follow raided files.
-        let mut mend = self.lab.attach_with(&["--dry-run"]);
-        name_codecs(&mend)?;
-        mend.wait_for_helpers();
-        self.lab.certify(&mend);
+        let mut mend = self.attach_to_encode()?;
         for (point, readers) in &todo.reads {
             self.reads(&mut mend, *point, readers)?;
         }
-        for &(encoder, repetitions) in &todo.encodings {
-            for _ in 0..repetitions {
-                self.encoding(&mend, encoder)?;
-            }
+        for &encoder in rounds(&todo.encodings) {
+            self.encoding(&mend, encoder)?;
         }
-        if !todo.recoveries.is_empty() {
-            let stripes = self.fill(&mend)?;
-            drop(mend);
-            self.recoveries(stripes, &todo.recoveries)?;
-        }
-        Ok(())
+        drop(mend);
+        self.recoveries(&todo.recoveries)
+    }
+
+    /// Attaches Mend for encodings and reads. Encoded stripes are described by the readers, so the coordinator does not have
+    /// to follow raided files.
+    fn attach_to_encode(&mut self) -> Result<Mend, LabError> {
+        let mend = self.lab.attach_with(&["--dry-run"]);
+        name_codecs(&mend)?;
+        mend.wait_for_helpers();
+        self.lab.certify(&mend);
+        Ok(mend)
     }
 
     fn keep(&mut self, key: &Key, run: Run) -> Result<(), LabError> {
-        let Key { code, block_mib, rate, by, .. } = key;
-        (self.say)(&format!("{by}: {code}, {block_mib} MiB at {rate}: {:.2} s", run.seconds));
+        (self.say)(&format!("{}: {}: {:.2} s", key.by, key.tick(), run.seconds));
         self.book.keep(key, run)
     }
 
     /// Measures the time to send a block over a link, unless the report has it. The links must be shaped.
     fn direct(&mut self, block_mib: usize) -> Result<(), LabError> {
-        let rate = self.args.rate.to_string();
-        if self.book.report.direct_of(block_mib, &rate).is_none() {
-            let seconds = direct_send(&self.lab.network, (block_mib << 20) as u64)?.as_secs_f64();
-            self.book.report.directs.push(Direct { block_mib, rate, seconds });
-        }
-        Ok(())
+        self.book.direct(&self.lab.network, (block_mib << 20) as u64, self.args.rate)
     }
 
     // ---- degraded reads ----
@@ -194,13 +174,9 @@ impl Measuring<'_> {
         let of = |reader: Reader| if reader == Reader::Plain { &kept } else { &lost };
         self.warm_up(&mut client, readers, of)?;
         self.direct(block_mib)?;
-        let most = readers.iter().map(|(_, count)| *count).max().unwrap_or_default();
-        for repetition in 0..most {
-            // All readers in turn, so that a drift of the machine's speed affects all of them.
-            for &(reader, _) in readers.iter().filter(|(_, count)| repetition < *count) {
-                let run = client.measure(&self.lab.network, reader, of(reader))?;
-                self.keep(&read_key(self.args, point, reader), run)?;
-            }
+        for &reader in rounds(readers) {
+            let run = client.measure(&self.lab.network, reader, of(reader))?;
+            self.keep(&read_key(self.args, point, reader), run)?;
         }
         drop(client);
         self.lab.shape(Rate::Unshaped)?;
@@ -227,8 +203,7 @@ impl Measuring<'_> {
         for &(reader, _) in readers.iter().filter(|(reader, _)| *reader != Reader::Stock) {
             client.read(reader, of(reader))?;
         }
-        self.lab.shape(self.args.rate)?;
-        settle(&self.lab.network)
+        self.lab.shape(self.args.rate)
     }
 
     // ---- encoding ----
@@ -240,10 +215,11 @@ impl Measuring<'_> {
         let file = RaidFile::new("encoded", OWN, args.stripes, args.encoded_block);
         file.store(&mut self.lab)?;
         self.lab.shape(args.rate)?;
-        settle(&self.lab.network)?;
         self.direct(args.encoded_block)?;
+        let is_settled = settle(&self.lab.network)?;
         let command = file.encode_command(&self.lab, mend, encoder.options)?;
-        let run = time_encoding(&self.lab.network, command, args.stripes)?;
+        let mut run = time_encoding(&self.lab.network, command, args.stripes)?;
+        run.doubts.unsettled = !is_settled;
         self.lab.shape(Rate::Unshaped)?;
         file.remove(&mut self.lab);
         self.keep(&key, run)
@@ -251,47 +227,50 @@ impl Measuring<'_> {
 
     // ---- recovery ----
 
-    /// Stores and encodes files until a DataNode has about as many blocks as requested. Returns the number of stripes.
-    fn fill(&mut self, mend: &Mend) -> Result<usize, LabError> {
-        (self.say)("storing and encoding files for the recovery");
-        self.lab.shape(Rate::Unshaped)?;
-        let stripes = (self.args.blocks * self.lab.cluster.nodes().len() / OWN.n).max(1);
-        for first in (0..stripes).step_by(STRIPES_PER_FILE) {
-            let count = STRIPES_PER_FILE.min(stripes - first);
-            let file = RaidFile::new(&format!("many-{first}"), OWN, count, self.args.small_block);
-            file.store(&mut self.lab)?;
-            file.encode(&mut self.lab, mend)?;
-        }
-        Ok(stripes)
-    }
-
-    /// Measures the recovery of DataNodes, one after another. Each lost DataNode is replaced by an empty one.
-    fn recoveries(&mut self, stripes: usize, todo: &[(usize, usize)]) -> Result<(), LabError> {
-        let mut mend = self.lab.attach_with(&["--raid"]);
-        mend.wait_until_safe(stripes);
-        self.lab.certify(&mend);
-        let most = todo.iter().map(|(_, count)| *count).max().unwrap_or_default();
-        for repetition in 0..most {
-            for &(at, _) in todo.iter().filter(|(_, count)| repetition < *count) {
-                self.recovery(&mut mend, at)?;
-            }
+    /// Measures the recovery of DataNodes, one after another.
+    fn recoveries(&mut self, todo: &[(usize, usize)]) -> Result<(), LabError> {
+        for &at in rounds(todo) {
+            let stripes = self.fill()?;
+            self.recovery(at, stripes)?;
         }
         Ok(())
     }
 
-    fn recovery(&mut self, mend: &mut Mend, at: usize) -> Result<(), LabError> {
+    /// Removes the files of an earlier recovery, and stores and encodes files until a DataNode has about as many blocks as
+    /// requested. So the blocks of every recovery are spread over all DataNodes: after a recovery, the DataNode that
+    /// replaced the lost one has none. Returns the number of stripes.
+    fn fill(&mut self) -> Result<usize, LabError> {
+        (self.say)("storing and encoding files for the recovery");
+        self.lab.shape(Rate::Unshaped)?;
+        let mend = self.attach_to_encode()?;
+        let stripes = (self.args.blocks * self.lab.cluster.nodes().len() / OWN.n).max(1);
+        for first in (0..stripes).step_by(STRIPES_PER_FILE) {
+            let count = STRIPES_PER_FILE.min(stripes - first);
+            let file = RaidFile::new(&format!("many-{first}"), OWN, count, self.args.small_block);
+            file.remove(&mut self.lab);
+            file.store(&mut self.lab)?;
+            file.encode(&mut self.lab, &mend)?;
+        }
+        Ok(stripes)
+    }
+
+    fn recovery(&mut self, at: usize, stripes: usize) -> Result<(), LabError> {
         let ((by, options), args) = (RECOVERIES[at], self.args);
+        let mut mend = self.lab.attach_with(&["--raid"]);
+        mend.wait_until_safe(stripes);
+        self.lab.certify(&mend);
         self.lab.await_whole();
         self.lab.shape(args.rate)?;
-        settle(&self.lab.network)?;
-        self.direct(args.small_block)?;
-        let gone = Gone::kill(&mut self.lab, Some(&mut *mend), "/", args.blocks)?;
-        let repaired = gone.recover(&mut self.lab, mend, options)?;
-        let (blocks, survivors) = (gone.blocks(), self.lab.cluster.nodes().len() - 1);
-        let detail = Detail::Recovery { blocks, survivors, timeline: repaired.timeline.clone() };
+        self.book.link(&self.lab.network, args.rate)?;
+        let gone = Gone::choose(&mut self.lab, "/", args.blocks)?;
+        gone.kill(&mut self.lab, Some(&mut mend));
+        gone.await_dead(&mut self.lab, &mend)?;
+        let is_settled = settle(&self.lab.network)?;
+        let repaired = gone.recover(&mut self.lab, &mend, options)?.after(is_settled);
+        self.keep(&recovery_key(args, by), Run::of(repaired, Detail::Node(gone.lost)))?;
         self.lab.shape(Rate::Unshaped)?;
-        gone.replace(&mut self.lab, Some(mend));
-        self.keep(&recovery_key(args, by), Run::of(&repaired, detail))
+        gone.replace(&mut self.lab, Some(&mut mend));
+        Ok(())
     }
 }
 
@@ -321,7 +300,7 @@ mod tests {
     }
 
     fn empty() -> Report {
-        Report::resume("/nowhere/report.json".as_ref(), Machine::this())
+        Report::new(crate::machine::Machine::this())
     }
 
     #[test]
@@ -335,17 +314,16 @@ mod tests {
     }
 
     #[test]
+    fn repetitions_take_turns() {
+        let order: String = rounds(&[("a", 3), ("b", 1), ("c", 2)]).copied().collect();
+        assert_eq!(order, "abcaca");
+    }
+
+    #[test]
     fn only_what_the_report_lacks_is_measured() {
         let args = args(&["--codes", "14-10", "--repetitions", "2", "--blocks", "0"]);
         let mut report = empty();
-        let run = |seconds| Run {
-            seconds,
-            received: 0,
-            received_most: 0,
-            disturbed: false,
-            cpu_bound: false,
-            detail: Detail::Read,
-        };
+        let run = |seconds| crate::experiment::report::tests::run(seconds, Detail::Read);
         let point = Point { code: OWN, block_mib: 64 };
         for reader in READERS {
             report.add(&read_key(&args, point, reader), run(1.0));

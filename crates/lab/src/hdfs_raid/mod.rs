@@ -5,13 +5,13 @@
 //! ones. A report keeps all repetitions, so an interrupted measurement continues on the same commit.
 
 mod codes;
+mod detail;
 mod encoding;
 mod files;
 mod measure;
 mod page;
 mod papers;
 mod readers;
-mod report;
 mod tables;
 
 use std::path::PathBuf;

@@ -1,26 +1,42 @@
 //! Formats the report as a page with drawings.
 
-use super::codes::OF_SIZES;
-use super::papers::{self, is_common_size};
-use super::report::{Cell, Detail, Kind, Report};
-use super::tables::{
-    encoding_values, encodings_table, has_failed, reads_table, recoveries_table, recovery_values,
-};
-use crate::figure::plot::{Drawing, Mark};
+use std::collections::BTreeSet;
 
-pub(super) const TITLE: &str = "HDFS-RAID's layout: degraded reads, encoding, recovery";
-/// The command that makes the page.
-pub(super) const COMMAND: &str = "make bench-hdfs-raid";
+use super::codes::OF_SIZES;
+use super::detail::{Cell, Detail, Report, raid_code};
+use super::papers::{self, is_common_size};
+use super::tables::{
+    encoding_bars, encodings_table, has_failed, one_send, reads_table, recoveries_table, recovery_values,
+};
+use crate::experiment::report::Kind;
+use crate::experiment::report::size;
+use crate::experiment::{Bar, Publication, drawing, timelines};
+use crate::figure::plot::Drawing;
+
+pub(super) const PUBLICATION: Publication<Detail> = Publication {
+    name: "hdfs-raid",
+    title: "HDFS-RAID's layout: degraded reads, encoding, recovery",
+    command: "make bench-hdfs-raid",
+    text,
+    drawings,
+};
 /// The names of the drawings.
 const CODES: &str = "hdfs-raid-codes";
 const SIZES: &str = "hdfs-raid-sizes";
 const ENCODING: &str = "hdfs-raid-encoding";
 const NODE: &str = "hdfs-raid-node";
+/// Their titles.
+const TITLES: [&str; 4] = [
+    "HDFS-RAID's layout: degraded reads by code",
+    "HDFS-RAID's layout: degraded reads by block size, 8-6",
+    "HDFS-RAID's layout: encoding",
+    "HDFS-RAID's layout: a whole DataNode",
+];
 /// The name of the bound in drawings of reads.
 const ONE_SEND: &str = "bound: one send";
 
 /// Returns the page without its heading.
-pub(super) fn text(report: &Report) -> String {
+fn text(report: &Report) -> String {
     let drawings = drawings(report);
     let link = |name: &str| Drawing::link(&drawings, name);
     let mut text = format!("\n\n{ABOUT}\n{}", papers::table(report));
@@ -31,46 +47,31 @@ pub(super) fn text(report: &Report) -> String {
     if report.of(Kind::Encoding).next().is_some() {
         text += &format!("\n## Encoding\n\n{}{ENCODINGS}\n{}", link(ENCODING), encodings_table(report));
     }
-    if report.of(Kind::Recovery).next().is_some() {
+    if report.of(Kind::Node).next().is_some() {
         text += &format!("\n## A whole DataNode\n\n{}{RECOVERIES}\n{}", link(NODE), recoveries_table(report));
-        text += &timelines(report);
+        text += &timelines(report, Kind::Node);
     }
     text + "\nEvery byte that was read was as stored; every rebuilt block and its checksums were identical to the lost \
             ones.\n"
 }
 
 /// Returns the drawings of the tables that have rows.
-pub(super) fn drawings(report: &Report) -> Vec<Drawing> {
-    let is_common = |cell: &&Cell| is_common_size(cell.key.block_mib, report);
-    let is_sized = |cell: &&Cell| cell.key.raid_code() == Some(OF_SIZES);
+fn drawings(report: &Report) -> Vec<Drawing> {
+    let is_common = |cell: &&Cell| is_common_size(cell.key.block_bytes, report);
+    let is_sized = |cell: &&Cell| raid_code(&cell.key) == Some(OF_SIZES);
     let codes: Vec<&Cell> = report.of(Kind::Read).filter(is_common).collect();
     let mut sizes: Vec<&Cell> = report.of(Kind::Read).filter(is_sized).collect();
-    sizes.sort_by_key(|cell| cell.key.block_mib);
-    let has_sizes = report.sizes_of(OF_SIZES).len() > 1;
+    sizes.sort_by_key(|cell| cell.key.block_bytes);
+    let has_sizes = sizes.iter().map(|cell| cell.key.block_bytes).collect::<BTreeSet<_>>().len() > 1;
     let by_code = |cell: &Cell| format!("{}, {}", cell.key.code, cell.key.rate);
-    let by_size = |cell: &Cell| format!("{} MiB, {}", cell.key.block_mib, cell.key.rate);
+    let by_size = |cell: &Cell| format!("{}, {}", size(cell.key.block_bytes), cell.key.rate);
+    let (nodes, bounds) = recovery_values(report);
+    let [by_codes, by_sizes, encoding, node] = TITLES;
     let drawings = [
-        reads_drawing(CODES, "HDFS-RAID's layout: degraded reads by code", &codes, by_code, report),
-        reads_drawing(
-            SIZES,
-            "HDFS-RAID's layout: degraded reads by block size, 8-6",
-            &sizes,
-            by_size,
-            report,
-        )
-        .filter(|_| has_sizes),
-        Drawing::of(
-            ENCODING,
-            "HDFS-RAID's layout: encoding",
-            "MB of data per second",
-            encoding_values(report),
-        ),
-        Drawing::of(
-            NODE,
-            "HDFS-RAID's layout: a whole DataNode",
-            "blocks per second",
-            recovery_values(report),
-        ),
+        reads_drawing(CODES, by_codes, &codes, by_code, report),
+        reads_drawing(SIZES, by_sizes, &sizes, by_size, report).filter(|_| has_sizes),
+        drawing(ENCODING, encoding, "MB of data per second", &encoding_bars(report), Vec::new()),
+        drawing(NODE, node, "blocks per second", &nodes, bounds),
     ];
     drawings.into_iter().flatten().collect()
 }
@@ -84,41 +85,27 @@ fn reads_drawing(
     report: &Report,
 ) -> Option<Drawing> {
     let cells: Vec<&Cell> = cells.iter().copied().filter(|cell| !has_failed(cell)).collect();
-    let bounds = cells.iter().map(|cell| (tick(cell), ONE_SEND.to_owned(), report.direct(&cell.key)));
-    let times = cells.iter().map(|cell| (tick(cell), cell.key.by.clone(), cell.seconds()));
-    let mut drawing = Drawing::of(name, title, "seconds, median", times.chain(bounds).collect())?;
-    let mark = |cell: &&Cell| {
-        let at = drawing.chart.ticks.iter().position(|known| *known == tick(cell))?;
-        let [low, high] = cell.extremes();
-        (cell.runs.len() > 1).then(|| Mark { series: cell.key.by.clone(), at, low, high })
-    };
-    drawing.chart.marks.spreads = cells.iter().filter_map(mark).collect();
-    drawing.chart.marks.spread = "shortest to longest";
-    Some(drawing)
-}
-
-/// Returns where the time of the recoveries went, for one repetition of each.
-fn timelines(report: &Report) -> String {
-    let block = |cell: &Cell| match &cell.middle()?.detail {
-        Detail::Recovery { timeline, .. } if !timeline.is_empty() => {
-            Some(format!("{}:\n\n```text\n{timeline}```\n", cell.key.by))
-        }
-        _ => None,
-    };
-    let blocks: Vec<_> = report.of(Kind::Recovery).filter_map(block).collect();
-    if blocks.is_empty() { String::new() } else { format!("\n{TIMELINES}\n{}", blocks.join("\n")) }
+    let bar = |cell: &&Cell| Bar { tick: tick(cell), series: cell.key.by.clone(), value: cell.time() };
+    let bars: Vec<Bar> = cells.iter().map(bar).collect();
+    let bounds = cells.iter().map(|cell| (tick(cell), ONE_SEND.to_owned(), one_send(cell, report)));
+    drawing(name, title, "seconds, median", &bars, bounds.collect())
 }
 
 const ABOUT: &str = "\
 Hadoop 3.4.3, unmodified: a NameNode, 16 DataNodes and a client, each DataNode and the client in a network namespace of its own behind
 a link that is shaped to the rate in both directions. Files are stored with three replicas and encoded by `mend raid encode` with
 HDFS-RAID's Reed-Solomon codes; each block of a stripe is then on a DataNode of its own. Codes are written n-k. One send is a plain TCP
-send of a block over one such link in the same run. *Busiest*: received over the link of the machine that received most, the
-client's included; *all*: over all links together. *Marks* count repetitions that other programs disturbed, or in which the processors may
-have been slower than the links.
+send of a block over one such link. *Busiest*: received over the link of the machine that received most, the
+client's included; *all*: over all links together. *Marks* count repetitions that other programs disturbed, in which the processors may
+have been slower than the links (*processors*), or that began while the JVMs were still busy after a minute (*unsettled*).
+
+HDFS has its default settings, except that waiting is shorter, which no time in the tables contains: heartbeats come every second, redundancy is
+checked every second, and a DataNode counts as dead after 14 s. A busy DataNode remains a candidate for blocks
+(`dfs.namenode.redundancy.considerLoad=false`). The JVMs have heaps of 128 MB (the client 2 GB) and all compilers, but no native library.
 
 The paper on repair pipelining measured HDFS-RAID with links of 1 Gb/s and 64 MiB blocks, CRR a modified HDFS-RAID with 1 Gb/s, 14 nodes and
-32 to 192 MB. The links are slower here, because two processors carry all machines; only ratios are compared.
+32 to 192 MB. The links are slower here, because two processors carry all machines; only ratios are compared. Slices have the papers' size: 32 KiB
+for the codes of repair pipelining, 1 MiB for those of CRR.
 ";
 
 const READS: &str = "\
@@ -132,21 +119,20 @@ the shortest, divided by it.
 ";
 
 const ENCODINGS: &str = "\
-`mend raid encode` for one file, on the client's machine. The times are those of its calls that make the parity, and that read everything
-back and check it; the rest of the command's time is mostly waiting for HDFS to remove replicas. *HDFS-RAID's way* (`--encoder jvm`):
-one JVM reads k blocks of each stripe and writes the parity, as RaidNode did. *Mend* (`--encoder helpers`): helpers make each parity block at
-its DataNode by the scheme, and check the stripe while they make it. *MB/s* counts data, not parity.
+`mend raid encode` for one file, on the client's machine. Time and bytes of making the parity are counted separately from those of the calls
+that read everything back and check it; the rest of the command's time is mostly waiting for HDFS to move and remove replicas. The drawing
+shows the rate without the check. *HDFS-RAID's way* (`--encoder jvm`): one JVM reads k blocks of each stripe and writes the parity, as
+RaidNode did. *Mend* (`--encoder helpers`): helpers make each parity block at its DataNode by the scheme, and check the stripe while they
+make it. *MB/s* counts data, not parity.
 ";
 
 const RECOVERIES: &str = "\
 A DataNode is killed and stays down; HDFS itself cannot rebuild its blocks, which had one replica. The time from the start of `mend node
-recover` until the NameNode lists all blocks again. *Of the links' bound*: the time in which the links of the surviving DataNodes, all equally
-busy, could carry k blocks for each rebuilt block, divided by the time; the median, and the range of the repetitions. *Conventional*: each
-block is rebuilt on its new DataNode, which receives k blocks, as by HDFS-RAID's distributed repair.
-";
-
-const TIMELINES: &str = "\
-Where the time went (`mend timeline`; the clock starts when the coordinator has queued the repair's stripes):
+recover` until the NameNode lists all blocks again. Before every recovery, all files are removed, stored and encoded again, so that blocks are
+spread over all DataNodes: *on each* has the fewest and the most blocks on a DataNode. *Of the links' bound*: the bound divided by the time, with the
+range of the repetitions. The bound is the time in which a link carries k · U / 15 blocks, for U lost blocks and 15 DataNodes that are left: each
+rebuilt block is a sum over k blocks of other DataNodes than the one that takes it. *Conventional*: each block is rebuilt on its new DataNode,
+which receives k blocks, as by HDFS-RAID's distributed repair.
 ";
 
 #[cfg(test)]

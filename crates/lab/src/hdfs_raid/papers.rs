@@ -3,8 +3,9 @@
 use repair::Scheme;
 
 use super::codes::{OF_SIZES, Paper};
+use super::detail::{Cell, Report, raid_code};
 use super::readers::Reader;
-use super::report::{Cell, Kind, Report};
+use crate::experiment::report::Kind;
 use crate::figure::{ClaimRow, claims_table, percents};
 
 /// A number of a paper, or one of ours without a number of a paper.
@@ -134,24 +135,24 @@ fn row(claim: &PaperClaim, report: &Report) -> ClaimRow {
 
 impl Cells {
     fn has(self, cell: &Cell, report: &Report) -> bool {
-        let Some(code) = cell.key.raid_code() else { return false };
+        let Some(code) = raid_code(&cell.key) else { return false };
         match self {
             Self::Sizes => code == OF_SIZES,
-            Self::Codes(paper) => code.paper == paper && is_common_size(cell.key.block_mib, report),
+            Self::Codes(paper) => code.paper == paper && is_common_size(cell.key.block_bytes, report),
         }
     }
 }
 
 /// Whether codes other than the one with several block sizes were read with this block size, or no other code was read.
-pub(super) fn is_common_size(block_mib: usize, report: &Report) -> bool {
-    let others = report.of(Kind::Read).filter(|cell| cell.key.raid_code() != Some(OF_SIZES));
-    let sizes: Vec<usize> = others.map(|cell| cell.key.block_mib).collect();
-    sizes.is_empty() || sizes.contains(&block_mib)
+pub(super) fn is_common_size(block_bytes: u64, report: &Report) -> bool {
+    let others = report.of(Kind::Read).filter(|cell| raid_code(&cell.key) != Some(OF_SIZES));
+    let sizes: Vec<u64> = others.map(|cell| cell.key.block_bytes).collect();
+    sizes.is_empty() || sizes.contains(&block_bytes)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{cell, report};
+    use super::super::detail::tests::{cell, report};
     use super::*;
 
     #[test]

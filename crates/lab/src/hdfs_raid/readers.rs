@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use repair::Scheme;
 use testbed::hdfs::Console;
 
 use super::codes::RaidCode;
-use super::report::{Detail, Run};
+use super::detail::{Detail, Run};
 use crate::error::LabError;
-use crate::experiment::{Repaired, Watching};
+use crate::experiment::{Clock, settle};
 use crate::hdfs::reads::{MEND, Positional, Request, STOCK, pread};
 use crate::network::Network;
 
@@ -64,7 +64,9 @@ impl Reader {
             Self::Plain | Self::Stock => STOCK.to_owned(),
             // Nothing listens on port 1, so the client decodes as it does without a coordinator.
             Self::Decoder => format!("{mend};mend.coordinator.api={coordinator}:1"),
-            Self::Mend(scheme) => format!("{mend};mend.scheme={scheme}"),
+            Self::Mend(scheme) => {
+                format!("{mend};mend.scheme={scheme};mend.slice-bytes={}", code.slice_bytes())
+            }
         }
     }
 
@@ -111,14 +113,13 @@ impl Client {
         reader: Reader,
         block: &Block,
     ) -> Result<Run, LabError> {
-        let watching = Watching::start(network, Vec::new())?;
-        let begun = Instant::now();
+        let is_settled = settle(network)?;
+        let clock = Clock::start(network, Vec::new())?;
         let read = self.read(reader, block)?;
-        let failed_after = begun.elapsed();
-        let usage = watching.stop()?;
+        let measured = clock.stop()?.after(is_settled);
         Ok(match read {
-            Some(time) => Run::of(&Repaired::new(time, usage), Detail::Read),
-            None => Run::of(&Repaired::new(failed_after, usage), Detail::Failed),
+            Some(time) => Run::of(measured.with_time(time), Detail::Read),
+            None => Run::of(measured, Detail::Failed),
         })
     }
 
@@ -182,7 +183,9 @@ mod tests {
     fn readers_differ_in_their_settings() {
         let system = |reader: Reader| reader.system(OF_SIZES, "10.77.0.1");
         let parity = ";mend.raid.parity=/parity-8-6=rs-8-6-hdfs-raid;mend.read.patience=60s";
-        assert_eq!(system(Reader::Mend(Scheme::CrrS)), format!("{MEND}{parity};mend.scheme=crr-s"));
+        let crr_s = format!("{MEND}{parity};mend.scheme=crr-s;mend.slice-bytes=1048576");
+        assert_eq!(system(Reader::Mend(Scheme::CrrS)), crr_s);
+        assert!(Reader::Mend(Scheme::Ppr).system(OWN, "c").ends_with("mend.slice-bytes=32768"));
         assert_eq!(system(Reader::Decoder), format!("{MEND}{parity};mend.coordinator.api=10.77.0.1:1"));
         assert_eq!(system(Reader::Stock), STOCK);
         assert!(Reader::Decoder.system(OWN, "c").contains("=/raidrs=rs-14-10-hdfs-raid;"));

@@ -1,17 +1,15 @@
 //! Formats the cells of the report as tables, and as values of drawings.
 
-use std::time::Duration;
-
 use repair::Scheme;
 
+use super::detail::{Cell, Detail, Report, Run, raid_code};
 use super::readers::{READERS, Reader};
-use super::report::{Cell, Detail, Kind, Report, Run};
-use crate::experiment::megabytes;
+use crate::experiment::report::Kind;
+use crate::experiment::{Bar, megabytes};
 use crate::figure::percent;
 use crate::figure::plot::Named;
-use crate::hdfs::nodes::bound;
 use crate::model::timeslots;
-use crate::report::{markdown_table, median};
+use crate::report::markdown_table;
 
 /// The name of the bound in the drawing of recoveries.
 pub(super) const LINKS: &str = "bound of the links";
@@ -21,16 +19,10 @@ pub(super) fn has_failed(cell: &Cell) -> bool {
     cell.runs.iter().any(|run| run.detail == Detail::Failed)
 }
 
-/// Returns the first cells of a row: code, block size, rate and name.
-fn place(cell: &Cell) -> [String; 4] {
-    let key = &cell.key;
-    [key.code.clone(), format!("{} MiB", key.block_mib), key.rate.clone(), key.by.clone()]
-}
-
 /// Returns the last cells of a row: megabytes received by the busiest machine and by all, and the marks.
 fn used(cell: &Cell) -> [String; 3] {
     let bytes = |of: fn(&Run) -> u64| cell.middle().map_or(String::new(), |run| megabytes(of(run)));
-    [bytes(|run| run.received_most), bytes(|run| run.received), cell.marks()]
+    [bytes(|run| run.used.received_most), bytes(|run| run.used.received), cell.marks()]
 }
 
 fn row(parts: [Vec<String>; 3]) -> Vec<String> {
@@ -63,23 +55,28 @@ fn read_row(cell: &Cell, report: &Report) -> Vec<String> {
     if has_failed(cell) {
         let cells =
             [format!("fails after {:.1}", cell.seconds())].into_iter().chain([const { String::new() }; 4]);
-        return row([place(cell).into(), cells.collect(), used(cell).into()]);
+        return row([cell.key.place().into(), cells.collect(), used(cell).into()]);
     }
     let srr = report.beside(&cell.key, &Reader::Mend(Scheme::Conventional).name());
     let less = srr.map_or(String::new(), |srr| percent(1.0 - cell.seconds() / srr.seconds()));
     let middle = [
         format!("{:.2}", cell.seconds()),
-        percent(cell.spread()),
-        format!("{:.2}", cell.seconds() / report.direct(&cell.key)),
+        percent(cell.time().relative()),
+        format!("{:.2}", cell.seconds() / one_send(cell, report)),
         formula(cell).map_or(String::new(), |slots| format!("{slots:.2}")),
         less,
     ];
-    row([place(cell).into(), middle.into(), used(cell).into()])
+    row([cell.key.place().into(), middle.into(), used(cell).into()])
+}
+
+/// Returns the time to send a block of the cell over one of its links, in seconds.
+pub(super) fn one_send(cell: &Cell, report: &Report) -> f64 {
+    report.direct(cell.key.block_bytes, &cell.key.rate).unwrap_or(f64::NAN)
 }
 
 /// Returns the number of timeslots that a read takes with many slices.
 fn formula(cell: &Cell) -> Option<f64> {
-    let code = cell.key.raid_code()?;
+    let code = raid_code(&cell.key)?;
     match READERS.into_iter().find(|reader| reader.name() == cell.key.by)? {
         Reader::Plain => Some(1.0),
         Reader::Stock => None,
@@ -94,24 +91,28 @@ fn formula(cell: &Cell) -> Option<f64> {
 struct Encoded {
     /// Bytes of data.
     bytes: f64,
+    /// The time of making the parity.
     seconds: f64,
     check_s: f64,
     command_s: f64,
     stripes: usize,
-    /// Blocks that the busiest machine received for each stripe.
-    blocks: f64,
+    /// Blocks that the busiest machine received for each stripe while the parity was made, and while it was checked.
+    blocks: [f64; 2],
 }
 
 impl Encoded {
     fn of(cell: &Cell, run: &Run) -> Option<Self> {
-        let &Detail::Encoding { stripes, check_s, command_s } = &run.detail else { return None };
-        let block = (cell.key.block_mib << 20) as f64;
-        let bytes = (stripes * cell.key.raid_code()?.k) as f64 * block;
-        let blocks = run.received_most as f64 / (stripes as f64 * block);
-        Some(Self { bytes, seconds: run.seconds, check_s, command_s, stripes, blocks })
+        let &Detail::Encoding { stripes, check_s, check_received_most, command_s, .. } = &run.detail else {
+            return None;
+        };
+        let (block, seconds) = (cell.key.block_bytes as f64, run.seconds);
+        let bytes = (stripes * raid_code(&cell.key)?.k) as f64 * block;
+        let blocks = [run.used.received_most, check_received_most];
+        let blocks = blocks.map(|most| most as f64 / (stripes as f64 * block));
+        Some(Self { bytes, seconds, check_s, command_s, stripes, blocks })
     }
 
-    /// Returns the megabytes of data that are encoded per second.
+    /// Returns the megabytes of data that are encoded per second, without the check.
     fn rate(&self) -> f64 {
         self.bytes / 1e6 / self.seconds
     }
@@ -126,78 +127,68 @@ pub(super) fn encodings_table(report: &Report) -> String {
         "by",
         "stripes",
         "parity s",
-        "check s",
         "spread",
         "data MB/s",
-        "without the check",
-        "command s",
+        "with the check",
         "blocks to the busiest, for each stripe",
         "busiest MB",
         "all MB",
+        "check s",
+        "blocks to the busiest",
+        "all MB",
+        "command s",
         "marks",
     ];
     markdown_table(&columns, &report.of(Kind::Encoding).filter_map(encoding_row).collect::<Vec<_>>())
 }
 
 fn encoding_row(cell: &Cell) -> Option<Vec<String>> {
-    let one = Encoded::of(cell, cell.middle()?)?;
-    let parity_s = one.seconds - one.check_s;
-    let middle = vec![
+    let run = cell.middle()?;
+    let one = Encoded::of(cell, run)?;
+    let &Detail::Encoding { check_received, .. } = &run.detail else { return None };
+    let parity = [
         one.stripes.to_string(),
-        format!("{parity_s:.1}"),
-        format!("{:.1}", one.check_s),
-        percent(cell.spread()),
+        format!("{:.1}", one.seconds),
+        percent(cell.time().relative()),
         format!("{:.1}", one.rate()),
-        format!("{:.1}", one.bytes / 1e6 / parity_s),
-        format!("{:.1}", one.command_s),
-        format!("{:.1}", one.blocks),
+        format!("{:.1}", one.bytes / 1e6 / (one.seconds + one.check_s)),
+        format!("{:.1}", one.blocks[0]),
+        megabytes(run.used.received_most),
+        megabytes(run.used.received),
     ];
-    Some(row([place(cell).into(), middle, used(cell).into()]))
+    let rest = vec![
+        format!("{:.1}", one.check_s),
+        format!("{:.1}", one.blocks[1]),
+        megabytes(check_received),
+        format!("{:.1}", one.command_s),
+        cell.marks(),
+    ];
+    Some(row([cell.key.place().into(), parity.into(), rest]))
 }
 
-/// Returns the values of the drawing of encodings.
-pub(super) fn encoding_values(report: &Report) -> Vec<Named> {
-    let value = |cell: &Cell| {
-        let one = Encoded::of(cell, cell.middle()?)?;
-        let tick = format!("{}, {} MiB, {}", cell.key.code, cell.key.block_mib, cell.key.rate);
-        Some((tick, cell.key.by.clone(), one.rate()))
+/// Returns the bars of the drawing of encodings.
+pub(super) fn encoding_bars(report: &Report) -> Vec<Bar> {
+    let bar = |cell: &Cell| {
+        let value = cell.over(|run| Encoded::of(cell, run).map_or(f64::NAN, |one| one.rate()));
+        Bar { tick: cell.key.tick(), series: cell.key.by.clone(), value }
     };
-    report.of(Kind::Encoding).filter_map(value).collect()
+    report.of(Kind::Encoding).map(bar).collect()
 }
 
 // ---- recovery ----
 
-/// A recovery in one repetition.
-struct Recovered {
-    blocks: usize,
-    seconds: f64,
-    /// The time in which the links could carry the recovery.
-    bound_s: f64,
-}
-
-impl Recovered {
-    fn of(cell: &Cell, run: &Run, report: &Report) -> Option<Self> {
-        let &Detail::Recovery { blocks, survivors, .. } = &run.detail else { return None };
-        let direct = Duration::try_from_secs_f64(report.direct(&cell.key) * blocks as f64).ok()?;
-        let bound_s = bound(direct, cell.key.raid_code()?.k, survivors).as_secs_f64();
-        Some(Self { blocks, seconds: run.seconds, bound_s })
-    }
-
-    fn all(cell: &Cell, report: &Report) -> Vec<Self> {
-        cell.runs.iter().filter_map(|run| Self::of(cell, run, report)).collect()
-    }
-
-    fn rate(&self) -> f64 {
-        self.blocks as f64 / self.seconds
-    }
-
-    fn of_bound(&self) -> f64 {
-        self.bound_s / self.seconds
+/// Returns the number of lost blocks.
+fn lost_blocks(run: &Run) -> f64 {
+    match run.detail {
+        Detail::Node(lost) => lost.blocks as f64,
+        _ => f64::NAN,
     }
 }
 
-fn median_of(recovered: &[Recovered], of: fn(&Recovered) -> f64) -> f64 {
-    median(&recovered.iter().map(of).collect::<Vec<_>>())
+/// Returns the time in which the links could carry a recovery, in seconds.
+fn bound_s(cell: &Cell, run: &Run, report: &Report) -> f64 {
+    let (Detail::Node(lost), Some(code)) = (&run.detail, raid_code(&cell.key)) else { return f64::NAN };
+    report.over_link(lost.bound(code.k) * cell.key.block_bytes as f64, &cell.key.rate)
 }
 
 /// Returns the table of recoveries.
@@ -208,45 +199,41 @@ pub(super) fn recoveries_table(report: &Report) -> String {
         "links",
         "by",
         "blocks",
+        "on each",
         "s",
+        "spread",
         "blocks/s",
         "of the links' bound",
-        "from",
-        "to",
         "busiest MB",
         "all MB",
         "marks",
     ];
-    let rows: Vec<_> = report.of(Kind::Recovery).filter_map(|cell| recovery_row(cell, report)).collect();
+    let rows: Vec<_> = report.of(Kind::Node).filter_map(|cell| recovery_row(cell, report)).collect();
     markdown_table(&columns, &rows)
 }
 
 fn recovery_row(cell: &Cell, report: &Report) -> Option<Vec<String>> {
-    let all = Recovered::all(cell, report);
-    let one = Recovered::of(cell, cell.middle()?, report)?;
-    let parts = || all.iter().map(Recovered::of_bound);
-    let [least, most] = [parts().fold(f64::NAN, f64::min), parts().fold(f64::NAN, f64::max)];
+    let Detail::Node(lost) = cell.middle()?.detail else { return None };
     let middle = vec![
-        one.blocks.to_string(),
-        format!("{:.1}", one.seconds),
-        format!("{:.1}", median_of(&all, Recovered::rate)),
-        format!("{:.2}", median_of(&all, Recovered::of_bound)),
-        format!("{least:.2}"),
-        format!("{most:.2}"),
+        lost.blocks.to_string(),
+        format!("{} to {}", lost.fewest, lost.most),
+        format!("{:.1}", cell.seconds()),
+        percent(cell.time().relative()),
+        format!("{:.1}", cell.over(|run| lost_blocks(run) / run.seconds).median),
+        cell.over(|run| bound_s(cell, run, report) / run.seconds).to_string(),
     ];
-    Some(row([place(cell).into(), middle, used(cell).into()]))
+    Some(row([cell.key.place().into(), middle, used(cell).into()]))
 }
 
-/// Returns the values of the drawing of recoveries.
-pub(super) fn recovery_values(report: &Report) -> Vec<Named> {
-    let values = |cell: &Cell| {
-        let all = Recovered::all(cell, report);
-        let tick = format!("{}, {} MiB, {}", cell.key.code, cell.key.block_mib, cell.key.rate);
-        let bound = median_of(&all, |one| one.blocks as f64 / one.bound_s);
-        [
-            (tick.clone(), cell.key.by.clone(), median_of(&all, Recovered::rate)),
-            (tick, LINKS.to_owned(), bound),
-        ]
+/// Returns the bars and the bounds of the drawing of recoveries.
+pub(super) fn recovery_values(report: &Report) -> (Vec<Bar>, Vec<Named>) {
+    let bar = |cell: &Cell| {
+        let value = cell.over(|run| lost_blocks(run) / run.seconds);
+        Bar { tick: cell.key.tick(), series: cell.key.by.clone(), value }
     };
-    report.of(Kind::Recovery).flat_map(values).collect()
+    let bound = |cell: &Cell| {
+        let rate = cell.over(|run| lost_blocks(run) / bound_s(cell, run, report)).median;
+        (cell.key.tick(), LINKS.to_owned(), rate)
+    };
+    (report.of(Kind::Node).map(bar).collect(), report.of(Kind::Node).map(bound).collect())
 }

@@ -80,15 +80,28 @@ impl SeaweedLab {
         Ok(repaired)
     }
 
-    /// Runs `ec.balance` to spread a volume's shards over the servers again, because `ec.rebuild` leaves all
-    /// rebuilt shards on one server.
-    pub(super) fn balance(&self, volume: &VolumeName) {
-        let balance = format!("ec.balance -apply -collection={}", volume.collection());
-        let said = self.cluster.shell(&["lock", &balance, "unlock"]);
-        assert!(
-            !said.contains("error:"),
-            "ec.balance found no room, because it does not use disks that are 90% full: {said}"
-        );
+    /// Runs `ec.balance` to spread the shards of collections over the servers again: `ec.rebuild` leaves all rebuilt shards
+    /// on one server, and a server that replaces a lost one has none.
+    pub(super) fn balance<'c>(&self, collections: impl IntoIterator<Item = &'c str>) {
+        for collection in collections {
+            let balance = format!("ec.balance -apply -collection={collection}");
+            let said = self.cluster.shell(&["lock", &balance, "unlock"]);
+            assert!(
+                !said.contains("error:"),
+                "ec.balance found no room, because it does not use disks that are 90% full: {said}"
+            );
+        }
+    }
+
+    /// Returns the number of shards on each server.
+    pub(super) fn shard_counts(&self) -> Vec<usize> {
+        let listing = self.cluster.list();
+        let held = |server: usize| {
+            let id = self.cluster.servers[server].address.http();
+            let holdings = listing.volumes.values().flatten().filter(|holding| holding.server.0 == id);
+            holdings.map(|holding| holding.shards.len()).sum()
+        };
+        (0..self.cluster.servers.len()).map(held).collect()
     }
 
     /// Stores `bytes` bytes of objects through the filer, in one volume of a collection, and returns the

@@ -64,7 +64,7 @@ fn stock_repair(lab: &mut SeaweedLab, mut mend: Mend, volumes: &[VolumeName]) ->
     println!("the master lists {}", less(&gone));
     let stock = gone.rebuild(lab)?;
     println!("ec.rebuild rebuilt these shards in {:.1} s", stock.time.as_secs_f64());
-    gone.replace(lab, &mut mend, volumes.len());
+    gone.replace(lab, &mut mend, volumes.len(), []);
     Ok(stock.time)
 }
 
@@ -80,7 +80,7 @@ fn own_repair(lab: &mut SeaweedLab, volumes: &[VolumeName]) -> Result<Duration, 
     println!("the master lists {}", less(&gone));
     eventually("Mend to notice", || {
         let status = mend.ask(&["status"])?;
-        (status["stripes"]["blocks_lost"] == gone.shards).then_some(())
+        (status["stripes"]["blocks_lost"] == gone.lost.shards).then_some(())
     });
     println!("after {:.1} s Mend reports the loss:", killed.elapsed().as_secs_f64());
     show(&mend);
@@ -129,7 +129,7 @@ fn victim(lab: &SeaweedLab, volumes: &[VolumeName]) -> usize {
 }
 
 fn less(gone: &Gone) -> String {
-    format!("{} fewer shards, {} MB", gone.shards, gone.bytes / 1_000_000)
+    format!("{} fewer shards, {} MB", gone.lost.shards, gone.lost.bytes / 1_000_000)
 }
 
 fn fill(lab: &mut SeaweedLab) -> Result<Vec<VolumeName>, LabError> {

@@ -47,13 +47,17 @@ impl Loss {
         Ok(repaired)
     }
 
-    /// Rebuilds the lost shards with `mend repair`. The coordinator knows of the loss before the timing
-    /// starts; automatic repair is off.
+    /// Waits until the coordinator knows of the loss.
+    pub(super) fn await_lost(&self, mend: &Mend) {
+        wait_for_lost_blocks(mend, self.lost.len());
+    }
+
+    /// Rebuilds the lost shards with `mend repair`. The coordinator must know of the loss; automatic repair is
+    /// off.
     ///
     /// # Errors
     /// [`LabError`].
     pub(super) fn repair(&self, lab: &SeaweedLab, mend: &Mend) -> Result<Repaired, LabError> {
-        wait_for_lost_blocks(mend, self.lost.len());
         let target = match &self.lost[..] {
             [(shard, _)] => shard.to_string(),
             _ => self.volume.to_string(),
@@ -62,6 +66,7 @@ impl Loss {
         let repaired = time_program(&lab.network, mend.helper_ids(), "mend repair", verb, || {
             self.await_listed(lab, "mend repair")
         })?;
+        let repaired = repaired.with_timeline(mend);
         self.check("mend repair", lab)?;
         Ok(repaired)
     }

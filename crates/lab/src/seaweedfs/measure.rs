@@ -1,36 +1,35 @@
-//! Runs the measurements one after another on one cluster.
+//! Carries out the measurements that the report lacks, one after another, on one cluster.
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use seaweedfs::VolumeName;
 use testbed::Mend;
 
 use super::BenchArgs;
 use super::cluster::{SeaweedLab, shards};
+use super::detail::{Detail, Run};
 use super::losses::Loss;
-use super::page::{LossRow, Page, ReadsRow, ServerRow};
+use super::page::PUBLICATION;
 use super::reads::Needles;
-use super::servers::Gone;
+use super::servers::{Gone, nearest};
+use super::tasks::{self, ALL_UP, By, CAP, ONE_DOWN, Task};
 use crate::error::LabError;
-use crate::experiment::{Repaired, Repetitions, Results, direct_send};
+use crate::experiment::report::Key;
+use crate::experiment::{Book, Repaired, measure, settle};
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
 use crate::topology::Rate;
 
-/// The losses, as shard numbers: one data shard; and two data and two parity shards, the maximum that a 10+4
-/// volume tolerates.
-const LOSSES: [&[u8]; 2] = [&[3], &[0, 6, 11, 13]];
 /// How long reads run without a repair.
 const READS_LAST: Duration = Duration::from_secs(10);
-/// The total repair cap in capped measurements.
-const CAP: &str = "250Mbit";
+/// The collection of needles.
 const SMALL: &str = "small";
 
-/// Runs the requested measurements and writes the page.
+/// Runs the requested measurements that the report lacks, and writes the page.
 pub(super) fn run(
     names: &Names,
     programs: &Programs,
@@ -38,142 +37,195 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let file = args.out.join("seaweedfs.md");
-    let results = Results::begin("SeaweedFS with and without Mend", "make bench-seaweedfs", file);
-    let mut lab = SeaweedLab::up(names, programs, weed, args.encrypted)?;
-    say("storing objects");
-    let mut volumes = Vec::new();
-    for (at, megabytes) in args.volumes.iter().enumerate() {
-        volumes.push(lab.store(&format!("large{at}"), megabytes * 1_000_000));
+    let book = Book::open(PUBLICATION, &args.out, &args.reports);
+    let lacks = |task: &Task| book.report.lacks(&task.key, task.repetitions);
+    let open = |tasks: Vec<Task>| tasks.into_iter().filter(|task| lacks(task) > 0).collect::<Vec<_>>();
+    let (losses, servers, reads) =
+        (open(tasks::losses(args)), open(tasks::servers(args)), open(tasks::reads(args)));
+    let all = || losses.iter().chain(&servers).chain(&reads);
+    say(&format!("{} repetitions are to be measured", all().map(lacks).sum::<usize>()));
+    if all().next().is_none() {
+        return book.publish();
     }
-    if !volumes.is_empty() {
-        lab.cluster.encode(&volumes);
-    }
-    let mut page = Page::default();
-    let mut measuring = Measuring { lab, args, say };
-    measuring.losses(&mut page, &volumes)?;
-    if args.small_volumes > 0 {
-        measuring.servers(&mut page, volumes.len())?;
-    }
+    let lab = SeaweedLab::up(names, programs, weed, args.encrypted)?;
+    let mut measuring = Measuring { lab, args, say, book, volumes: Vec::new(), next_victim: 1 };
+    measuring.servers(&servers, &reads)?;
+    measuring.losses(&losses)?;
     (measuring.say)("reading all objects");
-    page.objects = measuring.lab.check_objects()?;
-    results.publish(&page.text(), &page.drawings())
+    measuring.lab.check_objects()?;
+    measuring.book.publish()
 }
 
 struct Measuring<'a> {
     lab: SeaweedLab,
     args: &'a BenchArgs,
     say: Say<'a>,
+    book: Book<Detail>,
+    /// The encoded volumes.
+    volumes: Vec<VolumeName>,
+    /// The server that is lost next if all have equally many shards.
+    next_victim: usize,
 }
 
 impl Measuring<'_> {
-    fn losses(&mut self, page: &mut Page, volumes: &[VolumeName]) -> Result<(), LabError> {
-        if volumes.is_empty() {
-            return Ok(());
-        }
-        let mend = self.lab.attach(volumes.len(), false, "never");
-        for &rate in &self.args.rates {
-            self.lab.shape(rate)?;
-            for volume in volumes {
-                let bytes = self.lab.shard_bytes(volume);
-                let direct = direct_send(&self.lab.network, bytes)?;
-                for lost in LOSSES {
-                    let row = self.loss(&mend, volume, lost, (rate, bytes, direct))?;
-                    page.losses.push(row);
+    /// Carries out each task once in every round, until the report has all its repetitions.
+    fn rounds(
+        &mut self,
+        tasks: &[Task],
+        mut one: impl FnMut(&mut Self, &Task) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        let most = tasks.iter().map(|task| task.repetitions).max().unwrap_or_default();
+        for round in 1..=most {
+            for task in tasks.iter().filter(|task| round <= task.repetitions) {
+                if self.book.report.lacks(&task.key, round) > 0 {
+                    one(self, task)?;
                 }
             }
         }
-        println!("{}", page.losses_table());
         Ok(())
     }
 
-    fn loss(
-        &mut self,
-        mend: &Mend,
-        volume: &VolumeName,
-        lost: &[u8],
-        (rate, shard_bytes, direct): (Rate, u64, Duration),
-    ) -> Result<LossRow, LabError> {
-        let (mut stock, mut own) = (Repetitions::default(), Repetitions::default());
-        for _ in 0..self.args.repetitions {
-            let repaired =
-                Loss::of(&self.lab, shards(&self.lab.cluster, volume, lost)).repair(&self.lab, mend)?;
-            mend.wait_until_safe(self.args.volumes.len());
-            let rebuilt = Loss::of(&self.lab, shards(&self.lab.cluster, volume, lost)).rebuild(&self.lab)?;
-            self.lab.balance(volume);
-            mend.wait_until_safe(self.args.volumes.len());
-            (self.say)(&format!(
-                "{} of {volume} at {rate}: one read {:.2} s, ec.rebuild {:.2} s, mend {:.2} s",
-                lost.len(),
-                direct.as_secs_f64(),
-                rebuilt.time.as_secs_f64(),
-                repaired.time.as_secs_f64()
-            ));
-            stock.push(rebuilt);
-            own.push(repaired);
-        }
-        Ok(LossRow { shard_bytes, rate, lost: lost.len(), direct, stock, mend: own })
+    fn keep(&mut self, key: &Key, run: Run) -> Result<(), LabError> {
+        (self.say)(&format!("{}: {}: {:.2} s", key.by, key.tick(), run.seconds));
+        self.book.keep(key, run)
     }
 
-    /// Measures the recovery of whole servers, one after another, and the concurrent reads of clients. Each
-    /// lost server is replaced by an empty one.
-    fn servers(&mut self, page: &mut Page, other_volumes: usize) -> Result<(), LabError> {
+    fn collections(&self) -> Vec<String> {
+        let mut collections: Vec<_> =
+            self.volumes.iter().map(|volume| volume.collection().to_owned()).collect();
+        collections.dedup();
+        collections
+    }
+
+    // ---- shards of one volume ----
+
+    fn losses(&mut self, tasks: &[Task]) -> Result<(), LabError> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        (self.say)("storing objects");
+        self.lab.shape(Rate::Unshaped)?;
+        let sizes = self.args.volumes.iter().enumerate();
+        let large: Vec<VolumeName> = sizes
+            .map(|(at, megabytes)| self.lab.store(&format!("large{at}"), megabytes * 1_000_000))
+            .collect();
+        self.lab.cluster.encode(&large);
+        self.volumes.extend(large.iter().cloned());
+        let mend = self.lab.attach(self.volumes.len(), false, "never");
+        self.rounds(tasks, |this, task| this.loss(task, &large[task.volume], &mend))
+    }
+
+    /// Measures the repair of lost shards. After `ec.rebuild`, the shards are spread over the servers again.
+    fn loss(&mut self, task: &Task, volume: &VolumeName, mend: &Mend) -> Result<(), LabError> {
+        self.lab.shape(task.rate)?;
+        let shard_bytes = self.lab.shard_bytes(volume);
+        self.book.direct(&self.lab.network, shard_bytes, task.rate)?;
+        let loss = Loss::of(&self.lab, shards(&self.lab.cluster, volume, task.lost));
+        loss.await_lost(mend);
+        let is_settled = settle(&self.lab.network)?;
+        let repaired = match task.by {
+            By::Stock => loss.rebuild(&self.lab)?,
+            _ => loss.repair(&self.lab, mend)?,
+        };
+        self.keep(&task.key, Run::of(repaired.after(is_settled), Detail::Shards { shard_bytes }))?;
+        if task.by == By::Stock {
+            self.lab.shape(Rate::Unshaped)?;
+            self.lab.balance([volume.collection()]);
+        }
+        mend.wait_until_safe(self.volumes.len());
+        Ok(())
+    }
+
+    // ---- whole servers ----
+
+    /// Measures the recovery of whole servers, one after another, then with concurrent reads of clients.
+    fn servers(&mut self, servers: &[Task], reads: &[Task]) -> Result<(), LabError> {
+        if servers.is_empty() && reads.is_empty() {
+            return Ok(());
+        }
         (self.say)("storing needles");
-        let rate = self.args.rates[0];
         self.lab.shape(Rate::Unshaped)?;
         let bytes = self.args.small_megabytes * 1_000_000;
         let (needles, small) = Needles::store(&self.lab.cluster, SMALL, self.args.small_volumes, bytes);
         self.lab.cluster.encode(&small);
-        self.lab.shape(rate)?;
-        let volumes = other_volumes + small.len();
-        let mut mend = self.lab.attach(volumes, false, "never");
-        let idle = || thread::sleep(READS_LAST);
-        read_while(page, &self.lab, &needles, "all servers are up", idle);
+        self.lab.balance([SMALL]);
+        self.volumes.extend(small);
+        let mut mend = self.lab.attach(self.volumes.len(), false, "never");
+        self.rounds(servers, |this, task| this.server(task, &mut mend))?;
+        self.rounds(reads, |this, task| this.reads(task, &mut mend, &needles))
+    }
 
-        let gone = Gone::kill(&mut self.lab, &mut mend, 1)?;
-        read_while(page, &self.lab, &needles, "a server is down", idle);
-        let repaired = gone.rebuild(&self.lab)?;
-        self.note(page, "ec.rebuild", &gone, repaired);
-        gone.replace(&mut self.lab, &mut mend, volumes);
+    /// Kills a server whose number of shards is nearest to the mean. The links then have the rate of the task.
+    fn kill(&mut self, task: &Task, mend: &mut Mend) -> Result<Gone, LabError> {
+        self.lab.shape(task.rate)?;
+        self.book.link(&self.lab.network, task.rate)?;
+        let victim = nearest(&self.lab.shard_counts(), self.next_victim);
+        self.next_victim = victim + 1;
+        let gone = Gone::kill(&mut self.lab, mend, victim)?;
+        gone.await_lost(mend);
+        Ok(gone)
+    }
 
-        let gone = Gone::kill(&mut self.lab, &mut mend, 2)?;
-        page.direct_of_server = Some((rate, gone.bytes, direct_send(&self.lab.network, gone.bytes)?));
-        let repaired = gone.recover(&self.lab, &mend)?;
-        self.note(page, "mend", &gone, repaired);
-        gone.replace(&mut self.lab, &mut mend, volumes);
-
-        let gone = Gone::kill(&mut self.lab, &mut mend, 3)?;
-        let meanwhile = "a server is down, ec.rebuild repairs";
-        read_while(page, &self.lab, &needles, meanwhile, || gone.rebuild(&self.lab))?;
-        gone.replace(&mut self.lab, &mut mend, volumes);
-        let gone = Gone::kill(&mut self.lab, &mut mend, 4)?;
-        let meanwhile = "a server is down, mend repairs";
-        read_while(page, &self.lab, &needles, meanwhile, || gone.recover(&self.lab, &mend))?;
-        gone.replace(&mut self.lab, &mut mend, volumes);
-        mend.run(&["caps", "--total", CAP]);
-        let gone = Gone::kill(&mut self.lab, &mut mend, 5)?;
-        let meanwhile = format!("a server is down, mend repairs with {CAP}/s in all");
-        read_while(page, &self.lab, &needles, &meanwhile, || gone.recover(&self.lab, &mend))?;
-        gone.replace(&mut self.lab, &mut mend, volumes);
+    /// Replaces a lost server by an empty one, and spreads all shards over the servers again.
+    fn replace(&mut self, gone: Gone, mend: &mut Mend) -> Result<(), LabError> {
+        self.lab.shape(Rate::Unshaped)?;
+        let collections = self.collections();
+        let collections = collections.iter().map(String::as_str);
+        gone.replace(&mut self.lab, mend, self.volumes.len(), collections);
         Ok(())
     }
 
-    fn note(&mut self, page: &mut Page, who: &'static str, gone: &Gone, repaired: Repaired) {
-        let (shards, time) = (gone.shards, repaired.time.as_secs_f64());
-        (self.say)(&format!("a server with {shards} shards: {who} {time:.1} s"));
-        page.servers.push(ServerRow { who, shards, repaired });
+    fn server(&mut self, task: &Task, mend: &mut Mend) -> Result<(), LabError> {
+        let gone = self.kill(task, mend)?;
+        let is_settled = settle(&self.lab.network)?;
+        let repaired = self.recovery(task, &gone, mend)?.after(is_settled);
+        self.keep(&task.key, Run::of(repaired, Detail::Server(gone.lost)))?;
+        self.replace(gone, mend)
     }
-}
 
-fn read_while<T>(
-    page: &mut Page,
-    lab: &SeaweedLab,
-    needles: &Needles,
-    meanwhile: &str,
-    work: impl FnOnce() -> T,
-) -> T {
-    let begun = Instant::now();
-    let (reads, done) = needles.read_during(&lab.cluster, work);
-    page.reads.push(ReadsRow { meanwhile: meanwhile.to_owned(), lasted: begun.elapsed(), reads });
-    done
+    fn recovery(&self, task: &Task, gone: &Gone, mend: &Mend) -> Result<Repaired, LabError> {
+        match task.by {
+            By::Stock => gone.rebuild(&self.lab),
+            _ => gone.recover(&self.lab, mend),
+        }
+    }
+
+    /// Measures reads during a recovery, and unless the report has them, before the loss and before the recovery.
+    fn reads(&mut self, task: &Task, mend: &mut Mend, needles: &Needles) -> Result<(), LabError> {
+        self.lab.shape(task.rate)?;
+        self.idle_reads(task, ALL_UP, needles)?;
+        let gone = self.kill(task, mend)?;
+        self.idle_reads(task, ONE_DOWN, needles)?;
+        if task.by == By::Capped {
+            mend.run(&["caps", "--total", CAP]);
+        }
+        let is_settled = settle(&self.lab.network)?;
+        let (log, recovered) = needles.read_during(&self.lab.cluster, || self.recovery(task, &gone, mend));
+        let repaired = recovered?.after(is_settled);
+        if task.by == By::Capped {
+            mend.run(&["caps", "--none"]);
+        }
+        let reads = log.within(repaired.begun(), repaired.time);
+        (self.say)(&format!("during {}: {}", task.key.by, reads.summary()));
+        self.keep(&task.key, Run::of(repaired, Detail::ReadsDuring(reads)))?;
+        self.replace(gone, mend)
+    }
+
+    /// Measures reads while nothing is repaired, unless the report has them.
+    fn idle_reads(&mut self, task: &Task, name: &str, needles: &Needles) -> Result<(), LabError> {
+        let key = Key { by: name.to_owned(), ..task.key.clone() };
+        if self.book.report.lacks(&key, task.repetitions) == 0 {
+            return Ok(());
+        }
+        let is_settled = settle(&self.lab.network)?;
+        let (log, idle) = needles.read_during(&self.lab.cluster, || {
+            measure(&self.lab.network, Vec::new(), || {
+                thread::sleep(READS_LAST);
+                Ok(())
+            })
+        });
+        let idle = idle?.after(is_settled);
+        let reads = log.within(idle.begun(), idle.time);
+        self.keep(&key, Run::of(idle, Detail::ReadsDuring(reads)))
+    }
 }

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use seaweedfs::VolumeName;
 use testbed::eventually;
 use testbed::seaweedfs::{Cluster, http};
 
-use crate::experiment::Reads;
+use crate::experiment::{ReadLog, read_during};
 
 /// The size of a needle in bytes.
 pub(super) const NEEDLE_BYTES: usize = 128 << 10;
@@ -52,45 +52,27 @@ impl Needles {
     }
 
     /// Reads needles with several clients until `work` returns.
-    pub(super) fn read_during<T>(&self, cluster: &Cluster, work: impl FnOnce() -> T) -> (Reads, T) {
-        let homes = homes(cluster);
-        let (over, failed) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let begun = Instant::now();
-        let (times, done, elapsed) = thread::scope(|scope| {
-            let clients: Vec<_> = (0..CLIENTS)
-                .map(|client| {
-                    let (over, failed, homes) = (&over, &failed, &homes);
-                    scope.spawn(move || self.read(client, homes, over, failed))
-                })
-                .collect();
-            let done = work();
-            over.store(true, Ordering::Relaxed);
-            let elapsed = begun.elapsed();
-            let times = clients.into_iter().flat_map(|client| client.join().expect("no panic"));
-            (times.collect::<Vec<Duration>>(), done, elapsed)
-        });
-        (Reads::of(times, elapsed, failed.into_inner()), done)
+    pub(super) fn read_during<T>(&self, cluster: &Cluster, work: impl FnOnce() -> T) -> (ReadLog, T) {
+        let homes = &homes(cluster);
+        let client = |client: usize| {
+            let mut at = client * self.0.len() / CLIENTS;
+            move |log: &mut ReadLog| {
+                at = (at + STEP) % self.0.len();
+                self.read(at, homes, log);
+            }
+        };
+        read_during((0..CLIENTS).map(client).collect(), work)
     }
 
-    fn read(
-        &self,
-        client: usize,
-        homes: &BTreeMap<u32, Vec<String>>,
-        over: &AtomicBool,
-        failed: &AtomicUsize,
-    ) -> Vec<Duration> {
-        let (mut times, mut at) = (Vec::new(), client * self.0.len() / CLIENTS);
-        while !over.load(Ordering::Relaxed) {
-            at = (at + STEP) % self.0.len();
-            let (volume, id) = &self.0[at];
-            let Some(homes) = homes.get(volume) else { continue };
-            let begun = Instant::now();
-            match http("GET", &homes[at % homes.len()], &format!("/{id}"), b"") {
-                Ok(body) if body.len() == NEEDLE_BYTES => times.push(begun.elapsed()),
-                _ => drop(failed.fetch_add(1, Ordering::Relaxed)),
-            }
+    /// Reads a needle from one of the servers with shards of its volume.
+    fn read(&self, at: usize, homes: &BTreeMap<u32, Vec<String>>, log: &mut ReadLog) {
+        let (volume, id) = &self.0[at];
+        let Some(homes) = homes.get(volume).filter(|homes| !homes.is_empty()) else { return };
+        let begun = Instant::now();
+        match http("GET", &homes[at % homes.len()], &format!("/{id}"), b"") {
+            Ok(body) if body.len() == NEEDLE_BYTES => log.reads.push((begun, begun.elapsed())),
+            _ => log.failures.push(begun),
         }
-        times
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::cluster::ClusterOptions;
+use super::cluster::{ClusterOptions, Pace};
 use super::console::Console;
 use super::data_node::DataNode;
 use super::install::Hadoop;
@@ -28,6 +28,26 @@ const SITE: &str = "site";
 const LOGS: &str = "logs";
 /// The file that lists the DataNodes to decommission.
 const EXCLUDED: &str = "excluded";
+/// Settings of all daemons at every pace. The NameNode declares a DataNode dead after twice its recheck interval and ten
+/// times the heartbeat interval.
+const ALWAYS: [&str; 5] = [
+    "dfs.namenode.datanode.registration.ip-hostname-check=false",
+    "dfs.namenode.heartbeat.recheck-interval=2000",
+    "dfs.namenode.safemode.extension=0",
+    "dfs.permissions.enabled=false",
+    "ipc.client.connect.retry.interval=200",
+];
+/// Settings of all daemons at a short pace.
+const SHORT: [&str; 4] = [
+    "dfs.heartbeat.interval=1",
+    "dfs.namenode.redundancy.interval.seconds=1s",
+    "dfs.namenode.decommission.interval=1s",
+    // Some codes need all nodes, so a busy node must remain a candidate for a block.
+    "dfs.namenode.redundancy.considerLoad=false",
+];
+/// Settings of the NameNode at HDFS's own pace. The NameNode uses the heartbeat interval for time limits only: DataNodes
+/// send heartbeats at their own interval.
+const ASSUMED: [&str; 1] = ["dfs.heartbeat.interval=1"];
 /// The base of the DataNodes' ports. DataNode number `at` (from 0) uses up to four consecutive ports,
 /// beginning with `FIRST_PORT` + 10 · (`at` + 1).
 const FIRST_PORT: u16 = 9900;
@@ -121,7 +141,10 @@ impl Launcher {
     }
 
     fn namenode_settings(&self, more: &[&str]) -> Vec<String> {
-        let mut settings = self.settings();
+        let mut settings = self.settings_with(match self.options.pace {
+            Pace::Short => &SHORT,
+            Pace::Default => &ASSUMED,
+        });
         settings.extend(more.iter().flat_map(|setting| setting_of(setting)));
         let names = format!("file://{}", self.folder().join("name").display());
         settings.extend(define("dfs.namenode.name.dir", &names));
@@ -161,24 +184,20 @@ impl Launcher {
         Console::start(command, &self.folder().join(log))
     }
 
-    /// Returns the settings of all daemons. With them, HDFS recognizes dead nodes within seconds, and its
-    /// other waiting times are short too.
+    /// Returns the settings of DataNodes and of the console.
     fn settings(&self) -> Vec<String> {
-        let fixed = [
-            "dfs.namenode.datanode.registration.ip-hostname-check=false",
-            "dfs.namenode.safemode.extension=0",
-            "dfs.heartbeat.interval=1",
-            "dfs.namenode.heartbeat.recheck-interval=2000",
-            "dfs.namenode.redundancy.interval.seconds=1s",
-            "dfs.namenode.decommission.interval=1s",
-            // Some codes need all nodes, so a busy node must remain a candidate for a block.
-            "dfs.namenode.redundancy.considerLoad=false",
-            "dfs.permissions.enabled=false",
-            "ipc.client.connect.retry.interval=200",
-        ];
+        self.settings_with(match self.options.pace {
+            Pace::Short => &SHORT,
+            Pace::Default => &[],
+        })
+    }
+
+    /// Returns the settings of all daemons, with these of the pace. The cluster's own ones come last, because the last
+    /// value counts.
+    fn settings_with(&self, paced: &[&str]) -> Vec<String> {
         let given = self.options.settings.iter().map(String::as_str);
         let mut settings = define("fs.defaultFS", &self.uri());
-        settings.extend(fixed.into_iter().chain(given).flat_map(setting_of));
+        settings.extend(ALWAYS.iter().chain(paced).copied().chain(given).flat_map(setting_of));
         settings
     }
 

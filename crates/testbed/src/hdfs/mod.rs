@@ -15,7 +15,7 @@ mod launcher;
 
 pub use attach::{Attaching, issue_plugin};
 pub use cases::run_hdfs_cases;
-pub use cluster::{Cluster, ClusterOptions, Plugin};
+pub use cluster::{Cluster, ClusterOptions, Pace, Plugin};
 pub use console::{Console, Said};
 pub use data_node::DataNode;
 pub use files::{StoredFiles, passes_check};

@@ -2,10 +2,12 @@
 
 use repair::Scheme;
 
+use super::super::detail::tests::{cell, report};
 use super::super::readers::Reader;
-use super::super::report::tests::{cell, report};
 use super::super::tables::LINKS;
 use super::*;
+use crate::figure::plot::Mark;
+use crate::hdfs::nodes::LostNode;
 
 fn mend(scheme: Scheme) -> String {
     Reader::Mend(scheme).name()
@@ -24,21 +26,12 @@ fn cells(table: &str, name: &str) -> Vec<String> {
 }
 
 fn reads() -> Report {
+    let failed = with(Kind::Read, cell("14-10", 64, "HDFS", &[18.7]), &Detail::Failed);
     report([
-        cell("14-10", 64, "HDFS", &[18.7]),
+        failed,
         cell("14-10", 64, &mend(Scheme::Conventional), &[27.0, 28.0, 26.0]),
         cell("14-10", 64, &mend(Scheme::Pipelined), &[2.7, 2.7, 2.97]),
     ])
-    .map_failed("HDFS")
-}
-
-impl Report {
-    /// Turns the runs by this reader into failures.
-    fn map_failed(mut self, by: &str) -> Self {
-        let cells = self.cells.iter_mut().filter(|cell| cell.key.by == by);
-        cells.flat_map(|cell| &mut cell.runs).for_each(|run| run.detail = Detail::Failed);
-        self
-    }
 }
 
 #[test]
@@ -85,26 +78,38 @@ fn block_sizes_are_drawn_in_their_order() {
 }
 
 #[test]
-fn encoding_is_shown_as_a_rate_of_data() {
-    let detail = Detail::Encoding { stripes: 4, check_s: 30.0, command_s: 80.0 };
-    let encoding = with(Kind::Encoding, cell("14-10", 16, "one JVM", &[50.0]), &detail);
-    let row = cells(&encodings_table(&report([encoding])), "one JVM");
-    // 4 stripes of 10 blocks of 16 MiB are 671 MB; the busiest machine received 128 MB for 4 stripes.
-    assert_eq!(row[4..12], ["4", "20.0", "30.0", "0.0%", "13.4", "33.6", "80.0", "1.9"]);
+fn encoding_and_check_are_shown_separately() {
+    let block = 16 << 20;
+    let detail = Detail::Encoding {
+        stripes: 4,
+        check_s: 30.0,
+        check_received: 4 * 28 * block,
+        check_received_most: 4 * 14 * block,
+        command_s: 80.0,
+    };
+    let mut encoding = with(Kind::Encoding, cell("14-10", 16, "one JVM", &[20.0]), &detail);
+    encoding.runs[0].used.received_most = 4 * 10 * block;
+    let report = report([encoding]);
+    let row = cells(&encodings_table(&report), "one JVM");
+    // 4 stripes of 10 blocks of 16 MiB are 671 MB.
+    let parity = ["4", "20.0", "0.0%", "33.6", "13.4", "10.0", "671", "512"];
+    assert_eq!(row[4..12], parity);
+    assert_eq!(row[12..16], ["30.0", "14.0", "1879", "80.0"]);
+    let chart = &drawings(&report)[0].chart;
+    assert!((chart.series[0].1[0].1 - 33.55).abs() < 0.01, "{:?}", chart.series);
 }
 
 #[test]
 fn a_recovery_is_compared_with_the_links_bound() {
-    let detail = Detail::Recovery { blocks: 30, survivors: 15, timeline: "steps\n".to_owned() };
-    let recovery = with(Kind::Recovery, cell("14-10", 64, "Mend", &[60.0, 54.0, 108.0]), &detail);
+    let lost = LostNode { blocks: 30, survivors: 15, forced: 0, fewest: 29, most: 31 };
+    let mut recovery = with(Kind::Node, cell("14-10", 64, "Mend", &[60.0, 54.0, 108.0]), &Detail::Node(lost));
+    recovery.runs.iter_mut().for_each(|run| run.timeline = "steps\n".to_owned());
     let report = report([recovery]);
     // 30 blocks take 81 s over one link; ten times this over 15 links is 54 s.
-    assert_eq!(
-        cells(&recoveries_table(&report), "Mend")[4..10],
-        ["30", "60.0", "0.5", "0.90", "0.50", "1.00"]
-    );
+    let row = cells(&recoveries_table(&report), "Mend");
+    assert_eq!(row[4..10], ["30", "29 to 31", "60.0", "90.0%", "0.5", "0.90 (0.50 to 1.00)"]);
     let text = text(&report);
-    assert!(text.contains("Mend:\n\n```text\nsteps\n```"), "{text}");
+    assert!(text.contains("```text\nsteps\n```"), "{text}");
     assert!(!text.contains("## Encoding"), "{text}");
     let drawing = &drawings(&report)[0];
     let bound = &drawing.chart.series.iter().find(|(name, _)| name == LINKS).unwrap().1;

@@ -38,7 +38,7 @@ impl World {
         let options = ClusterOptions {
             data_nodes: NODES,
             settings: settings.map(str::to_owned).to_vec(),
-            plugin: None,
+            ..ClusterOptions::default()
         };
         let mut cluster = Cluster::boot(hadoop, options);
         cluster.console().make_policy_folder(POLICY);

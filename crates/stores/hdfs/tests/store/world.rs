@@ -47,7 +47,8 @@ impl World {
         let settings = settings(false);
         // No coordinator listens at this address, so the plug-in takes over commands but can execute none.
         let plugin = Plugin::new(&hadoop, vec!["mend.coordinator.api=127.0.0.1:1".to_owned()]);
-        let options = ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin) };
+        let options =
+            ClusterOptions { data_nodes: NODES, settings, plugin: Some(plugin), ..ClusterOptions::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let started = std::time::Instant::now();
         let mut world = Self {

@@ -155,7 +155,7 @@ final class Session implements Closeable, Part.Surroundings {
         "sub_blocks", null,
         "window", Arrays.asList(delivery.from(), delivery.from() + delivery.size()),
         "scheme", settings.scheme(),
-        "slice_bytes", null);
+        "slice_bytes", settings.sliceBytes());
     send(object("open", object("tag", tag, "request", request)));
     return tag;
   }

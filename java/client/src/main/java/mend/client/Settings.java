@@ -11,17 +11,19 @@ public final class Settings {
   private final Address control;
   private final Credentials credentials;
   private final String scheme;
+  private final int sliceBytes;
   private final boolean allowsPlainEdges;
   private final Duration patience;
   private final String rack;
 
   private Settings(
-      Address api, Address control, Credentials credentials, String scheme, boolean allowsPlainEdges,
-      Duration patience, String rack) {
+      Address api, Address control, Credentials credentials, String scheme, int sliceBytes,
+      boolean allowsPlainEdges, Duration patience, String rack) {
     this.api = api;
     this.control = control;
     this.credentials = credentials;
     this.scheme = scheme;
+    this.sliceBytes = sliceBytes;
     this.allowsPlainEdges = allowsPlainEdges;
     this.patience = patience;
     this.rack = rack;
@@ -35,12 +37,19 @@ public final class Settings {
    */
   public static Settings of(String api, String control, Credentials credentials) {
     return new Settings(
-        Address.parse(api), Address.parse(control), credentials, "auto", false, Duration.ofSeconds(30), "");
+        Address.parse(api), Address.parse(control), credentials, "auto", 0, false, Duration.ofSeconds(30), "");
   }
 
   /** Sets the scheme for rebuilding lost blocks; by default {@code auto}, which lets the planner choose. */
   public Settings withScheme(String name) {
-    return new Settings(api, control, credentials, name, allowsPlainEdges, patience, rack);
+    return new Settings(api, control, credentials, name, sliceBytes, allowsPlainEdges, patience, rack);
+  }
+
+  /**
+   * Sets the size of slices, a multiple of 64 bytes from 4 KiB to 4 MiB; by default 0, which lets the planner choose.
+   */
+  public Settings withSliceBytes(int bytes) {
+    return new Settings(api, control, credentials, scheme, bytes, allowsPlainEdges, patience, rack);
   }
 
   /**
@@ -48,12 +57,12 @@ public final class Settings {
    * = false}. By default they are refused, even if the coordinator requests them.
    */
   public Settings withPlainEdges(boolean allowed) {
-    return new Settings(api, control, credentials, scheme, allowed, patience, rack);
+    return new Settings(api, control, credentials, scheme, sliceBytes, allowed, patience, rack);
   }
 
   /** Sets how long a read waits for its next bytes; 30 s by default. */
   public Settings withPatience(Duration longest) {
-    return new Settings(api, control, credentials, scheme, allowsPlainEdges, longest, rack);
+    return new Settings(api, control, credentials, scheme, sliceBytes, allowsPlainEdges, longest, rack);
   }
 
   /**
@@ -61,7 +70,7 @@ public final class Settings {
    * default the client is treated as outside all racks.
    */
   public Settings withRack(String name) {
-    return new Settings(api, control, credentials, scheme, allowsPlainEdges, patience, name);
+    return new Settings(api, control, credentials, scheme, sliceBytes, allowsPlainEdges, patience, name);
   }
 
   Address api() {
@@ -78,6 +87,11 @@ public final class Settings {
 
   String scheme() {
     return scheme;
+  }
+
+  /** Returns the size of slices as the protocol states it; null if the planner chooses. */
+  Long sliceBytes() {
+    return sliceBytes == 0 ? null : (long) sliceBytes;
   }
 
   boolean allowsPlainEdges() {

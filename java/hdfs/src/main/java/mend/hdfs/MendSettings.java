@@ -22,6 +22,8 @@ public final class MendSettings {
   static final String DEFAULT_MEMBER = "plugins/hdfs";
   /** The scheme for rebuilding lost blocks. */
   public static final String SCHEME_KEY = "mend.scheme";
+  /** The size of slices of degraded reads, such as {@code 32k}; 0 lets the planner choose. */
+  public static final String SLICE_KEY = "mend.slice-bytes";
   /**
    * Whether to allow unencrypted data connections to other machines, if the cluster's mend.toml asks for
    * them.
@@ -62,6 +64,7 @@ public final class MendSettings {
     try {
       return new MendClient(Settings.of(api, required(conf, CONTROL_KEY), credentials)
           .withScheme(conf.getTrimmed(SCHEME_KEY, "auto"))
+          .withSliceBytes(Math.toIntExact(conf.getLongBytes(SLICE_KEY, 0)))
           .withRack(conf.getTrimmed(RACK_KEY, ""))
           .withPlainEdges(conf.getBoolean(PLAIN_KEY, false))
           .withPatience(duration(conf, READ_PATIENCE_KEY, 5)));

@@ -1,0 +1,123 @@
+//! A report with its file and its page, both of which are written after every repetition.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::report::{Key, Report, Run};
+use super::{Results, Session, direct_send};
+use crate::error::LabError;
+use crate::figure::plot::Drawing;
+use crate::machine::Machine;
+use crate::network::Network;
+use crate::topology::Rate;
+
+/// How many bytes are sent to measure the rate of a link: enough that the shaper's burst hardly matters.
+const LINK_BYTES: u64 = 64 << 20;
+
+/// The page of a report.
+pub(crate) struct Publication<D> {
+    /// The name of the files of the report and the page.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// The command that makes the page with default options.
+    pub(crate) command: &'static str,
+    /// Returns the page without its heading.
+    pub(crate) text: fn(&Report<D>) -> String,
+    pub(crate) drawings: fn(&Report<D>) -> Vec<Drawing>,
+}
+
+/// A report, its file, and the folder of its page.
+pub(crate) struct Book<D> {
+    pub(crate) report: Report<D>,
+    file: PathBuf,
+    pages: PathBuf,
+    session: Session,
+    publication: Publication<D>,
+}
+
+impl<D: Serialize + DeserializeOwned> Book<D> {
+    /// Reads the report in the folder `reports`, or begins one.
+    pub(crate) fn open(publication: Publication<D>, pages: &Path, reports: &Path) -> Self {
+        let file = reports.join(format!("{}.json", publication.name));
+        let session = Session::this(publication.command);
+        let report = Report::resume(&file, Machine::this());
+        Self { report, file, pages: pages.to_owned(), session, publication }
+    }
+
+    /// Adds a repetition, and saves the report and the page, in case a later measurement fails.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(crate) fn keep(&mut self, key: &Key, run: Run<D>) -> Result<(), LabError> {
+        self.report.add_session(&self.session);
+        self.report.add(key, run);
+        self.report.save(&self.file)?;
+        self.results().save(&(self.publication.text)(&self.report))
+    }
+
+    /// Measures the time to send `bytes` over one link, unless the report has it. The links must have this rate.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(crate) fn direct(&mut self, network: &Network, bytes: u64, rate: Rate) -> Result<(), LabError> {
+        let rate = rate.to_string();
+        if self.report.direct(bytes, &rate).is_none() {
+            let seconds = direct_send(network, bytes)?.as_secs_f64();
+            self.report.add_direct(bytes, &rate, seconds);
+        }
+        Ok(())
+    }
+
+    /// Measures the rate of a link, unless the report has it. The links must have the nominal rate.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(crate) fn link(&mut self, network: &Network, rate: Rate) -> Result<(), LabError> {
+        self.direct(network, LINK_BYTES, rate)
+    }
+
+    /// Prints the page, and writes it and its drawings.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(crate) fn publish(&self) -> Result<ExitCode, LabError> {
+        let Publication { text, drawings, .. } = &self.publication;
+        self.results().publish(&text(&self.report), &drawings(&self.report))
+    }
+
+    fn results(&self) -> Results {
+        let Publication { name, title, .. } = self.publication;
+        let page = self.pages.join(format!("{name}.md"));
+        Results::of(title, &self.report.sessions, &self.report.machine, page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Kind;
+    use super::super::report::tests::run;
+    use super::*;
+
+    #[test]
+    fn a_repetition_is_on_the_page_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let publication = Publication {
+            name: "x",
+            title: "X",
+            command: "make x",
+            text: |report: &Report<u8>| format!("\n\n{} cells\n", report.of(Kind::Loss).count()),
+            drawings: |_| Vec::new(),
+        };
+        let mut book = Book::open(publication, folder.path(), folder.path());
+        let (code, rate, by) = ("rs-9-6".to_owned(), "200Mbit".to_owned(), "Mend".to_owned());
+        book.keep(&Key { kind: Kind::Loss, code, block_bytes: 1 << 20, rate, by }, run(1.0, 7)).unwrap();
+        let page = std::fs::read_to_string(folder.path().join("x.md")).unwrap();
+        assert!(page.starts_with("# X\n\n`") && page.ends_with("\n\n1 cells\n"), "{page}");
+        let file = folder.path().join("x.json");
+        let saved: Report<u8> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        assert_eq!(saved, book.report);
+    }
+}
