@@ -60,11 +60,6 @@ fn heading(title: &str, sessions: &[Session], machine: &Machine) -> String {
 }
 
 impl Results {
-    /// Starts a page that one run makes; `command` as for [`Session::this`].
-    pub(crate) fn begin(title: &str, command: &str, file: PathBuf) -> Self {
-        Self::of(title, &[Session::this(command)], &Machine::this(), file)
-    }
-
     /// Starts a page to which several runs on one machine contribute.
     pub(crate) fn of(title: &str, sessions: &[Session], machine: &Machine, file: PathBuf) -> Self {
         Self { file, heading: heading(title, sessions, machine) }

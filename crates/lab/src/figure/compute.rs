@@ -32,8 +32,7 @@ struct Computed {
 type Times = fn(&Computed) -> &[f64];
 
 /// The methods, with their times.
-const METHODS: [(&str, Times); 2] =
-    [("conventional", |row| &row.conventional_s), ("PPR", |row| &row.ppr_s)];
+const METHODS: [(&str, Times); 2] = [("conventional", |row| &row.conventional_s), ("PPR", |row| &row.ppr_s)];
 
 #[derive(Serialize, Deserialize)]
 pub(super) struct ComputeReport {

@@ -16,13 +16,9 @@ use crate::error::LabError;
 use crate::finding;
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
-use crate::meter::Metered;
 use crate::network::Names;
 use crate::parts::{Parts, unwritten};
 use crate::run::Say;
-
-/// The maximum number of retries of a measurement that other programs disturbed.
-const RETRIES: usize = 3;
 
 /// A part of the measurement.
 struct Section {
@@ -139,25 +135,6 @@ impl Measuring<'_> {
     }
 }
 
-/// Repeats a measurement while other programs disturb it. Returns the undisturbed result, or else the least
-/// disturbed one.
-pub(super) fn undisturbed<T>(
-    metered: impl Fn(&T) -> &Metered,
-    mut measure: impl FnMut() -> Result<T, LabError>,
-) -> Result<T, LabError> {
-    let mut best = measure()?;
-    for _ in 0..RETRIES {
-        if !metered(&best).disturbed {
-            break;
-        }
-        let next = measure()?;
-        if metered(&next).foreign_s < metered(&best).foreign_s {
-            best = next;
-        }
-    }
-    Ok(best)
-}
-
 /// Returns the links' bound of a repair in seconds, if Mend printed one.
 pub(super) fn bound_s(view: &RepairView) -> Option<f64> {
     Some(view.progress.as_ref()?.bound_ms? as f64 / 1e3)
@@ -174,28 +151,8 @@ pub(super) fn view_of(value: Value) -> Result<RepairView, LabError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{metered, whole};
+    use super::super::report::tests::whole;
     use super::*;
-
-    #[test]
-    fn a_disturbed_measurement_is_repeated() {
-        let measure = |disturbed: &[f64]| {
-            let mut left = disturbed.iter();
-            let mut count = 0;
-            let best = undisturbed(
-                |metered: &Metered| metered,
-                || {
-                    count += 1;
-                    let &foreign_s = left.next().unwrap();
-                    Ok(Metered { foreign_s, ..metered(foreign_s > 0.0) })
-                },
-            );
-            (best.unwrap().foreign_s, count)
-        };
-        assert_eq!(measure(&[0.0]), (0.0, 1));
-        assert_eq!(measure(&[0.5, 0.0]), (0.0, 2));
-        assert_eq!(measure(&[0.5, 0.7, 0.4, 0.6]), (0.4, 4));
-    }
 
     #[test]
     fn parts_with_the_same_stripes_follow_each_other() {

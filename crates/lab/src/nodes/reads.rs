@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use client::{RepairStep, RepairView};
 
 use super::cluster::LOST;
-use super::measure::{Measuring, bound_s, undisturbed, view_of};
+use super::measure::{Measuring, bound_s, view_of};
 use super::report::{Meanwhile, Part, ReadsRow, ReadsRun, RecoveryRun, helpers};
 use super::{LATER, TOTAL_CAPS};
 use crate::error::LabError;
 use crate::experiment::{Reads, percentile, wait_while};
 use crate::instruction::{Answer, Instruction, SteadyRead};
 use crate::meter::{Meter, Metered};
+use crate::run::undisturbed;
+use crate::scenario::RETRIES;
 
 /// The duration of the window in which reads are counted.
 const WINDOW: Duration = Duration::from_secs(8);
@@ -48,7 +50,8 @@ impl Measuring<'_> {
         for _ in 0..self.args.repetitions {
             for row in &mut rows {
                 (self.say)(&format!("reads while {}", row.meanwhile));
-                let run = undisturbed(|run: &ReadsRun| &run.metered, || self.reads_while(row.meanwhile))?;
+                let run =
+                    undisturbed(RETRIES, |run: &ReadsRun| &run.metered, || self.reads_while(row.meanwhile))?;
                 row.runs.push(run);
             }
         }

@@ -6,10 +6,12 @@ use client::{RepairView, Timeline};
 use recovery::HelperPolicy;
 
 use super::cluster::LOST;
-use super::measure::{Measuring, bound_s, undisturbed, view_of};
+use super::measure::{Measuring, bound_s, view_of};
 use super::report::{Part, WholeRow, WholeRun, helpers};
 use crate::error::LabError;
 use crate::meter::{Meter, Metered};
+use crate::run::undisturbed;
+use crate::scenario::RETRIES;
 
 /// The numbers of empty helpers to which the recovered blocks are written; each number is measured.
 const REQUESTORS: [usize; 5] = [1, 2, 4, 8, 16];
@@ -84,7 +86,7 @@ impl Measuring<'_> {
         for repetition in 0..self.args.repetitions {
             let due = |way: &Way| repetition == 0 || way.is_default;
             for (way, row) in ways.iter().zip(&mut rows).filter(|(way, _)| due(way)) {
-                row.runs.push(undisturbed(|run: &WholeRun| &run.metered, || self.whole(way))?);
+                row.runs.push(undisturbed(RETRIES, |run: &WholeRun| &run.metered, || self.whole(way))?);
             }
         }
         Ok(Part { whole: rows, ..Part::default() })
