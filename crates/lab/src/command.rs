@@ -1,5 +1,6 @@
 //! The verbs of `mend lab`.
 
+use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,10 @@ use clap::{Args, Subcommand};
 use cluster::Bandwidth;
 
 use crate::check::check;
+use crate::checkout::{PUBLISHED, require_publishable};
 use crate::error::LabError;
 use crate::hdfs_raid::HdfsRaidArgs;
 use crate::lab_cluster::{LabCluster, Programs};
-use crate::machine::Machine;
 use crate::network::{LabNode, Names, Network, Status};
 use crate::nodes::NodesArgs;
 use crate::pages::{self, Freshness, Page};
@@ -60,7 +61,7 @@ pub enum Command {
         /// The figure's name; `mend lab figures --list` lists them
         name: String,
         /// The folder for tables and drawings
-        #[arg(long, default_value = "docs/results", value_name = "DIR")]
+        #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
         out: PathBuf,
         /// The folder for the JSON reports
         #[arg(long, default_value = REPORTS, value_name = "DIR")]
@@ -84,7 +85,7 @@ pub enum Command {
         #[arg(long)]
         index: bool,
         /// The folder for tables and drawings
-        #[arg(long, default_value = "docs/results", value_name = "DIR")]
+        #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
         out: PathBuf,
         /// The folder for the JSON reports
         #[arg(long, default_value = REPORTS, value_name = "DIR")]
@@ -93,7 +94,7 @@ pub enum Command {
     /// Measure each target and check whether it is met; takes less than ten minutes
     Bench {
         /// The folder for the table
-        #[arg(long, default_value = "docs/results", value_name = "DIR")]
+        #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
         out: PathBuf,
         /// The folder for the JSON reports
         #[arg(long, default_value = REPORTS, value_name = "DIR")]
@@ -198,11 +199,12 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
             return Ok(if is_fresh { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Figures { index: true, out, .. } => pages::write_index(&out)?,
+        Command::Figure { name, out, reports, .. } if figure::simulated_paths(&name).is_some() => {
+            require_publishable(&out, &this_program()?, None)?;
+            figure::simulate(&name, &Folders { pages: out, reports }, &mut say)?;
+        }
         Command::Figure { name, out, reports, redraw: true, .. } => {
             figure::redraw(&name, &Folders { pages: out, reports })?
-        }
-        Command::Figure { name, out, reports, .. } if figure::simulated_paths(&name).is_some() => {
-            figure::simulate(&name, &Folders { pages: out, reports }, &mut say)?;
         }
         measuring => return until_interrupted(move || measure(measuring)),
     }
@@ -211,6 +213,9 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
 
 fn measure(command: Command) -> Result<ExitCode, LabError> {
     let (names, programs) = (Names::default(), Programs::find()?);
+    if writes_pages(&command) {
+        require_publishable(&folder_for_pages(env::args()), &programs.lab, Some(&programs.mend))?;
+    }
     match command {
         Command::Up { network } => up(&names, &programs, &network.topology()?),
         Command::Check { network } => {
@@ -253,7 +258,6 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
 
 /// Measures the figures whose pages are not fresh, and writes the index.
 fn figures(names: &Names, programs: &Programs, folders: &Folders) -> Result<(), LabError> {
-    require_no_changes(Machine::this().commit)?;
     let figures = figure::names();
     let is_stale =
         |page: &Page| figures.contains(&page.name) && page.freshness(&folders.pages) != Freshness::Fresh;
@@ -261,14 +265,36 @@ fn figures(names: &Names, programs: &Programs, folders: &Folders) -> Result<(), 
     say(&format!("{} of {} figures are not fresh", stale.len(), figures.len()));
     for (at, page) in stale.iter().enumerate() {
         say(&format!("{} of {}: {}", at + 1, stale.len(), page.name));
+        require_publishable(&folders.pages, &programs.lab, Some(&programs.mend))?;
         figure::measure(names, programs, &page.name, folders, None, &mut say)?;
     }
     pages::write_index(&folders.pages)
 }
 
-/// Refuses a checkout with local changes, which its commit, as pages state it, shows.
-fn require_no_changes(commit: String) -> Result<(), LabError> {
-    if commit.ends_with('+') { Err(LabError::LocalChanges { commit }) } else { Ok(()) }
+/// Whether a verb that measures writes pages.
+fn writes_pages(command: &Command) -> bool {
+    use Command::{Bench, Figure, Figures, Hdfs, HdfsRaid, Nodes, Seaweedfs};
+    match command {
+        Figure { .. } | Figures { .. } | Bench { .. } | Nodes(_) | Hdfs { .. } | HdfsRaid(_) => true,
+        Seaweedfs { what } => matches!(what, seaweedfs::Verb::Bench(_)),
+        _ => false,
+    }
+}
+
+/// Returns the folder for pages on a command line. All verbs that write pages have the same option with the
+/// same default.
+fn folder_for_pages(arguments: impl Iterator<Item = String>) -> PathBuf {
+    let mut arguments =
+        arguments.skip_while(|argument| argument != "--out" && !argument.starts_with("--out="));
+    let folder = match arguments.next() {
+        Some(option) if option == "--out" => arguments.next(),
+        option => option.and_then(|option| option.strip_prefix("--out=").map(str::to_owned)),
+    };
+    folder.map_or(PUBLISHED.into(), PathBuf::from)
+}
+
+fn this_program() -> Result<PathBuf, LabError> {
+    env::current_exe().map_err(LabError::file("find", "this program"))
 }
 
 fn up(names: &Names, programs: &Programs, topology: &Topology) -> Result<ExitCode, LabError> {
@@ -403,12 +429,31 @@ fn interrupted() -> LabError {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]
-    fn figures_are_not_measured_with_local_changes() {
-        let refused = require_no_changes("0123456789ab+".to_owned()).unwrap_err().to_string();
-        assert!(refused.contains("0123456789ab+") && refused.contains("commit them first"), "{refused}");
-        require_no_changes("0123456789ab".to_owned()).unwrap();
+    fn the_folder_for_pages_is_found_on_every_command_line() {
+        let folder = |line: &str| folder_for_pages(line.split(' ').map(str::to_owned));
+        assert_eq!(folder("mend-lab hdfs bench --reads 0"), Path::new(PUBLISHED));
+        assert_eq!(folder("mend-lab nodes --out /tmp/x --only caps"), Path::new("/tmp/x"));
+        assert_eq!(folder("mend-lab bench --only small --out=/tmp/x"), Path::new("/tmp/x"));
+    }
+
+    #[test]
+    fn demonstrations_write_no_pages() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(subcommand)]
+            command: Command,
+        }
+        let writes = |line: &str| writes_pages(&Line::parse_from(line.split(' ')).command);
+        assert!(
+            ["l figures", "l bench", "l nodes", "l hdfs bench", "l hdfs-raid", "l seaweedfs bench"]
+                .into_iter()
+                .all(writes)
+        );
+        assert!(!["l seaweedfs demo", "l check", "l run x.toml"].into_iter().any(writes));
     }
 }

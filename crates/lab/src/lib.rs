@@ -17,6 +17,7 @@ mod agent;
 mod baseline;
 pub mod bench;
 mod check;
+mod checkout;
 mod command;
 mod direct;
 mod disk_limits;
@@ -45,6 +46,7 @@ mod topology;
 mod variant;
 
 pub use check::{CHECK_BYTES, Check, TOLERANCE};
+pub use checkout::PublishError;
 pub use command::{Command, Folders, execute};
 pub use error::LabError;
 pub use lab_cluster::{LabCluster, Programs};

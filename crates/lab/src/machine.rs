@@ -4,7 +4,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pages::git;
+use crate::checkout::Checkout;
 
 /// The machine and Mend's version, which readers need to interpret figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +22,8 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Mend's version.
     pub version: String,
-    /// The commit of the lab's checkout, with `+` for local changes outside of `docs/results`; `unknown` outside a
-    /// checkout.
+    /// The last commit that changed the code in the lab's checkout, with `+` for local changes of the code; `unknown`
+    /// outside a checkout.
     pub commit: String,
 }
 
@@ -75,7 +75,7 @@ impl Machine {
             kernel: kernel.trim().to_owned(),
             memory_bytes: memory_kib.unwrap_or(0u64) * 1024,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: commit().unwrap_or_else(|| "unknown".to_owned()),
+            commit: Checkout::here().commit().unwrap_or_else(|| "unknown".to_owned()),
         }
     }
 }
@@ -83,14 +83,6 @@ impl Machine {
 fn features(flags: &str) -> Vec<String> {
     let has = |feature: &&str| flags.split_whitespace().any(|flag| flag == *feature);
     FEATURES.into_iter().filter(has).map(str::to_owned).collect()
-}
-
-fn commit() -> Option<String> {
-    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    // Pages of results are not measured; one command writes several of them.
-    let differs =
-        !git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results"])?.is_empty();
-    Some(if differs { format!("{commit}+") } else { commit })
 }
 
 impl CpuTimes {

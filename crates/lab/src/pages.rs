@@ -1,14 +1,14 @@
 //! The pages of results: the command that makes each, whether the code that it measures has changed since, and the
 //! index of the figures.
 //!
-//! A page is fresh if it was measured on a commit of this branch, without local changes, and if no later commit
+//! A page is fresh if it was measured on a commit of the branch main, without local changes, and if no later commit
 //! changed a path on which it depends.
 
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use crate::checkout::Checkout;
 use crate::error::LabError;
 use crate::figure;
 
@@ -145,7 +145,7 @@ pub(crate) enum Freshness {
     NoCommit,
     /// The page was measured with changes that were not committed.
     Modified,
-    /// The page was measured on a commit that is not on this branch.
+    /// The page was measured on a commit that is not on the branch main.
     Elsewhere,
     /// So many later commits changed paths on which the page depends.
     Stale(u32),
@@ -158,7 +158,7 @@ impl fmt::Display for Freshness {
             Self::Missing => f.write_str("missing"),
             Self::NoCommit => f.write_str("states no commit"),
             Self::Modified => f.write_str("measured with local changes"),
-            Self::Elsewhere => f.write_str("measured on a commit that is not on this branch"),
+            Self::Elsewhere => f.write_str("measured on a commit that is not on the branch main"),
             Self::Stale(1) => f.write_str("stale: 1 later commit changed what it measures"),
             Self::Stale(commits) => write!(f, "stale: {commits} later commits changed what it measures"),
         }
@@ -202,13 +202,14 @@ impl Page {
         if is_modified {
             return Freshness::Modified;
         }
-        if git(&["merge-base", "--is-ancestor", &commit, "HEAD"]).is_none() {
+        let checkout = Checkout::here();
+        if !checkout.keeps(&commit) {
             return Freshness::Elsewhere;
         }
         let range = format!("{commit}..HEAD");
         let mut arguments = vec!["rev-list", "--count", &range, "--"];
         arguments.extend(self.paths.iter().map(String::as_str));
-        match git(&arguments).and_then(|count| count.parse().ok()) {
+        match checkout.git(&arguments).and_then(|count| count.parse().ok()) {
             Some(0) => Freshness::Fresh,
             Some(commits) => Freshness::Stale(commits),
             None => Freshness::Elsewhere,
@@ -262,7 +263,8 @@ pub(crate) fn write_index(pages: &Path) -> Result<(), LabError> {
 fn rows_of(name: &str, pages: &Path) -> Option<String> {
     let text = fs::read_to_string(pages.join(format!("{name}.md"))).ok()?;
     let title = text.lines().next()?.trim_start_matches("# ").to_owned();
-    let date = commit_of(&text).and_then(|(commit, _)| git(&["show", "-s", "--format=%cs", &commit]));
+    let date = commit_of(&text)
+        .and_then(|(commit, _)| Checkout::here().git(&["show", "-s", "--format=%cs", &commit]));
     let mut date = date.unwrap_or_else(|| "unknown".to_owned());
     if text.contains(STALE) {
         date += ", stale";
@@ -299,12 +301,6 @@ fn commit_of(page: &str) -> Option<(String, bool)> {
         let commit: String = rest.chars().take_while(|&letter| is_hex(letter)).collect();
         (commit.len() >= 7).then(|| (commit.clone(), rest[commit.len()..].starts_with('+')))
     })
-}
-
-/// Runs git; returns its trimmed output, or `None` if it failed.
-pub(crate) fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 #[cfg(test)]
@@ -393,8 +389,8 @@ mod tests {
     }
 
     /// The modules of the lab that name, compute with and show results, and on which no time depends.
-    const PRESENTATION: [&str; 8] =
-        ["command", "error", "figure", "machine", "model", "pages", "plan_cost", "report"];
+    const PRESENTATION: [&str; 9] =
+        ["checkout", "command", "error", "figure", "machine", "model", "pages", "plan_cost", "report"];
 
     /// Returns the Rust files at a path of the repository.
     fn files_at(path: &Path) -> Vec<PathBuf> {
