@@ -1,6 +1,7 @@
 //! The verbs of `mend lab`.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use clap::{Args, Subcommand};
 use cluster::Bandwidth;
 
 use crate::check::check;
-use crate::checkout::{PUBLISHED, require_publishable};
+use crate::checkout::{Checkout, PUBLISHED, require_publishable};
 use crate::error::LabError;
 use crate::hdfs_raid::HdfsRaidArgs;
 use crate::lab_cluster::{LabCluster, Programs};
@@ -258,10 +259,10 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
 
 /// Measures the figures whose pages are not fresh, and writes the index.
 fn figures(names: &Names, programs: &Programs, folders: &Folders) -> Result<(), LabError> {
-    let figures = figure::names();
-    let is_stale =
-        |page: &Page| figures.contains(&page.name) && page.freshness(&folders.pages) != Freshness::Fresh;
-    let stale: Vec<Page> = pages::all().into_iter().filter(is_stale).collect();
+    let checkout = Checkout::here();
+    let is_fresh = |page: &Page| page.freshness(&folders.pages, &checkout) == Freshness::Fresh;
+    let figures = pages::figures();
+    let stale: Vec<&Page> = figures.iter().filter(|page| !is_fresh(page)).collect();
     say(&format!("{} of {} figures are not fresh", stale.len(), figures.len()));
     for (at, page) in stale.iter().enumerate() {
         say(&format!("{} of {}: {}", at + 1, stale.len(), page.name));
@@ -364,10 +365,13 @@ impl Folders {
     }
 }
 
-/// Writes a page, creating its folder if needed.
+/// Writes a page, creating its folder if needed. A page of results ends with its command and the paths on
+/// which it depends.
 pub(crate) fn write_page(path: &Path, text: &str) -> Result<(), LabError> {
     make_folder_of(path)?;
-    fs::write(path, text).map_err(LabError::file("write", path))
+    let page = path.file_stem().and_then(OsStr::to_str).and_then(pages::named);
+    let provenance = page.map_or(String::new(), |page| page.provenance());
+    fs::write(path, text.to_owned() + &provenance).map_err(LabError::file("write", path))
 }
 
 fn make_folder_of(path: &Path) -> Result<(), LabError> {
@@ -455,5 +459,17 @@ mod tests {
                 .all(writes)
         );
         assert!(!["l seaweedfs demo", "l check", "l run x.toml"].into_iter().any(writes));
+    }
+
+    #[test]
+    fn pages_of_results_end_with_their_provenance() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = |name: &str| {
+            let file = folder.path().join("new").join(name);
+            write_page(&file, "# T\n").unwrap();
+            fs::read_to_string(file).unwrap()
+        };
+        assert!(written("nodes.md").contains("## Provenance"));
+        assert_eq!(written("other.md"), "# T\n");
     }
 }

@@ -31,7 +31,7 @@ use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::report::{Report, Row, markdown_table, percentile_95};
 use crate::run::Say;
-use crate::scenario::{Scenario, parse_toml};
+use crate::scenario::{Destination, Scenario, parse_toml};
 
 use plot::Chart;
 
@@ -223,6 +223,20 @@ pub(crate) fn percents(fractions: impl IntoIterator<Item = f64>) -> String {
 pub(crate) struct Figure {
     pub(crate) figure: About,
     pub(crate) scenario: Scenario,
+}
+
+/// The parts of a figure's file that are measured; the others are prose, claims and the choice of axes.
+#[derive(PartialEq, Deserialize)]
+struct MeasuredParts {
+    figure: MeasuredAbout,
+    scenario: Scenario,
+}
+
+/// Whether the machine's constants are measured.
+#[derive(PartialEq, Deserialize)]
+struct MeasuredAbout {
+    #[serde(default)]
+    time_model: bool,
 }
 
 /// The subject of a figure and the claims of its paper.
@@ -459,9 +473,21 @@ pub(crate) fn simulated_paths(name: &str) -> Option<Vec<String>> {
     simulated::paths_of(name)
 }
 
-/// Whether the coordinator's policy chooses the helpers of a measured figure.
-pub(crate) fn has_policy(name: &str) -> bool {
-    all().iter().any(|Figure { figure, scenario }| figure.name == name && scenario.repairs.policy.is_some())
+/// Whether a measured figure repairs onto nodes, which the coordinator does.
+pub(crate) fn uses_coordinator(name: &str) -> bool {
+    all().iter().any(|Figure { figure, scenario }| figure.name == name && scenario.to == Destination::Node)
+}
+
+/// Whether two versions of a figure's file measure the same.
+pub(crate) fn is_same_scenario(one: &str, other: &str) -> bool {
+    measured_parts(one).zip(measured_parts(other)).is_some_and(|(one, other)| one == other)
+}
+
+/// Returns the measured parts of a figure's file; `None` if this version of the lab cannot read it.
+fn measured_parts(text: &str) -> Option<MeasuredParts> {
+    let mut parts: MeasuredParts = parse_toml(text, Path::new("lab/figures")).ok()?;
+    parts.scenario.description.clear();
+    Some(parts)
 }
 
 /// Simulates a figure, and writes its files. Returns `false` for a figure that is measured.
