@@ -12,17 +12,17 @@ use clap::{Args, Subcommand};
 use cluster::Bandwidth;
 
 use crate::check::check;
-use crate::checkout::{Checkout, PUBLISHED, require_publishable};
+use crate::checkout::{PUBLISHED, require_publishable};
 use crate::error::LabError;
 use crate::hdfs_raid::HdfsRaidArgs;
 use crate::lab_cluster::{LabCluster, Programs};
 use crate::network::{LabNode, Names, Network, Status};
 use crate::nodes::NodesArgs;
-use crate::pages::{self, Freshness, Page};
+use crate::pages;
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
-use crate::{agent, bench, direct, figure, hdfs, hdfs_raid, nodes, seaweedfs};
+use crate::{agent, bench, direct, figure, figures, hdfs, hdfs_raid, nodes, seaweedfs};
 
 /// The folder for reports, which are not part of the repository because they are large and reproducible.
 pub(crate) const REPORTS: &str = "target/lab";
@@ -74,17 +74,21 @@ pub enum Command {
         #[arg(long)]
         redraw: bool,
     },
-    /// Reproduce every figure whose page is not fresh; continues where an earlier run was interrupted
+    /// Reproduce every figure whose page is not fresh; continues where an earlier run was interrupted or
+    /// failed
     Figures {
         /// Only list the figures
-        #[arg(long, conflicts_with_all = ["check", "index"])]
+        #[arg(long, conflicts_with_all = ["check", "index", "redraw"])]
         list: bool,
         /// Only tell which pages are fresh; exits with 1 if some are not
-        #[arg(long, conflicts_with = "index")]
+        #[arg(long, conflicts_with_all = ["index", "redraw"])]
         check: bool,
         /// Only write the index of the figures into the README of the pages
-        #[arg(long)]
+        #[arg(long, conflicts_with = "redraw")]
         index: bool,
+        /// Redraw every figure that has a report, without measuring
+        #[arg(long)]
+        redraw: bool,
         /// The folder for tables and drawings
         #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
         out: PathBuf,
@@ -200,6 +204,9 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
             return Ok(if is_fresh { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Figures { index: true, out, .. } => pages::write_index(&out)?,
+        Command::Figures { redraw: true, out, reports, .. } => {
+            return figures::redraw(&Folders { pages: out, reports }, &mut say);
+        }
         Command::Figure { name, out, reports, .. } if figure::simulated_paths(&name).is_some() => {
             require_publishable(&out, &this_program()?, None)?;
             figure::simulate(&name, &Folders { pages: out, reports }, &mut say)?;
@@ -242,8 +249,7 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Figures { out, reports, .. } => {
-            figures(&names, &programs, &Folders { pages: out, reports })?;
-            Ok(ExitCode::SUCCESS)
+            figures::measure_stale(&names, &programs, &Folders { pages: out, reports }, &mut say)
         }
         Command::Bench { out, reports, only } => {
             let folders = Folders { pages: out, reports };
@@ -255,21 +261,6 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
         Command::Seaweedfs { what } => seaweedfs::execute(&names, &programs, &what, &mut say),
         _ => unreachable!("carried out before"),
     }
-}
-
-/// Measures the figures whose pages are not fresh, and writes the index.
-fn figures(names: &Names, programs: &Programs, folders: &Folders) -> Result<(), LabError> {
-    let checkout = Checkout::here();
-    let is_fresh = |page: &Page| page.freshness(&folders.pages, &checkout) == Freshness::Fresh;
-    let figures = pages::figures();
-    let stale: Vec<&Page> = figures.iter().filter(|page| !is_fresh(page)).collect();
-    say(&format!("{} of {} figures are not fresh", stale.len(), figures.len()));
-    for (at, page) in stale.iter().enumerate() {
-        say(&format!("{} of {}: {}", at + 1, stale.len(), page.name));
-        require_publishable(&folders.pages, &programs.lab, Some(&programs.mend))?;
-        figure::measure(names, programs, &page.name, folders, None, &mut say)?;
-    }
-    pages::write_index(&folders.pages)
 }
 
 /// Whether a verb that measures writes pages.
@@ -419,14 +410,17 @@ fn until_interrupted(
     })
 }
 
-/// Removes the lab and ends the whole process, because the thread that measures cannot be stopped.
-fn interrupted() -> LabError {
-    let names = Names::default();
-    // Remove the lab only if this process is measuring in it: the lab may belong to another process.
-    let is_ours = matches!(Network::status(&names), Ok(Status::Busy { pid }) if pid == std::process::id());
-    if is_ours && let Err(error) = Network::down(&names) {
+/// Removes the lab if this process created it: it may belong to another one.
+pub(crate) fn remove_own_lab(names: &Names) {
+    let is_ours = matches!(Network::status(names), Ok(Status::Busy { pid }) if pid == std::process::id());
+    if is_ours && let Err(error) = Network::down(names) {
         eprintln!("mend lab: {error}");
     }
+}
+
+/// Removes the lab and ends the whole process, because the thread that measures cannot be stopped.
+fn interrupted() -> LabError {
+    remove_own_lab(&Names::default());
     eprintln!("mend lab: {}", LabError::Interrupted);
     std::process::exit(130)
 }

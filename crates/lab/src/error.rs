@@ -98,6 +98,17 @@ pub enum LabError {
     /// Pages in the repository's folder would state a commit that does not describe what was measured.
     #[error("cannot write pages to docs/results: {0} (--out selects another folder)")]
     Publish(#[from] PublishError),
+    /// The measurement is finished, but its figures are not reliable.
+    #[error("not reliable: {doubt} (report: {})", report.display())]
+    Unreliable {
+        /// The reason.
+        doubt: String,
+        /// The file with the report.
+        report: PathBuf,
+    },
+    /// A measurement panicked.
+    #[error("the measurement panicked")]
+    Panicked,
     /// A drawing failed.
     #[error("cannot draw {}: {reason}", path.display())]
     Draw {

@@ -24,6 +24,7 @@ mod disk_limits;
 mod error;
 mod experiment;
 pub mod figure;
+mod figures;
 pub mod hdfs;
 pub mod hdfs_raid;
 mod instruction;

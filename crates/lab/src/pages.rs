@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::figure;
 
-pub(crate) use freshness::{Freshness, check};
+pub(crate) use freshness::{Freshness, check, is_fresh, stated_commit};
 pub(crate) use index::write_index;
 
 /// The paths on which every measured transfer of blocks depends: Mend's own, then the lab's, which shape the
@@ -250,8 +250,18 @@ mod tests {
     }
 
     /// The modules of the lab that name, compute with and show results, and on which no time depends.
-    const PRESENTATION: [&str; 9] =
-        ["checkout", "command", "error", "figure", "machine", "model", "pages", "plan_cost", "report"];
+    const PRESENTATION: [&str; 10] = [
+        "checkout",
+        "command",
+        "error",
+        "figure",
+        "figures",
+        "machine",
+        "model",
+        "pages",
+        "plan_cost",
+        "report",
+    ];
 
     /// Returns the Rust files at a path of the repository.
     fn files_at(path: &Path) -> Vec<PathBuf> {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use super::{Maker, Page, UNRELIABLE, all};
+use super::{Maker, Page, UNRELIABLE, all, named};
 use crate::checkout::Checkout;
 use crate::figure;
 
@@ -122,6 +122,18 @@ pub(crate) fn check(pages: &Path) -> (String, bool) {
     (text, is_fresh)
 }
 
+/// Whether the page of this name is fresh.
+pub(crate) fn is_fresh(name: &str, pages: &Path) -> bool {
+    named(name).is_some_and(|page| page.freshness(pages, &Checkout::here()) == Freshness::Fresh)
+}
+
+/// Returns the first commit that a page states, as it states it; `None` if there is no page or no commit on
+/// it.
+pub(crate) fn stated_commit(page: &Path) -> Option<String> {
+    let (commit, is_modified) = commit_of(&fs::read_to_string(page).ok()?)?;
+    Some(if is_modified { commit + "+" } else { commit })
+}
+
 /// Returns the first commit that a page states, and whether there were local changes.
 pub(super) fn commit_of(page: &str) -> Option<(String, bool)> {
     let is_hex = |letter: char| letter.is_ascii_hexdigit();
@@ -158,6 +170,11 @@ mod tests {
         let later = "a commit of today, commit 94f43d6e23ac; x";
         assert_eq!(commit_of(later), Some(("94f43d6e23ac".to_owned(), false)));
         assert_eq!(commit_of("no commit"), None);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("x.md");
+        assert_eq!(stated_commit(&file), None);
+        fs::write(&file, "commit 0123456789ab+.").unwrap();
+        assert_eq!(stated_commit(&file).as_deref(), Some("0123456789ab+"));
     }
 
     #[test]
