@@ -1,5 +1,7 @@
 //! The verbs of `mend lab`.
 
+use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,17 +12,17 @@ use clap::{Args, Subcommand};
 use cluster::Bandwidth;
 
 use crate::check::check;
+use crate::checkout::{PUBLISHED, require_publishable};
 use crate::error::LabError;
 use crate::hdfs_raid::HdfsRaidArgs;
 use crate::lab_cluster::{LabCluster, Programs};
-use crate::machine::Machine;
 use crate::network::{LabNode, Names, Network, Status};
 use crate::nodes::NodesArgs;
-use crate::pages::{self, Freshness, Page};
+use crate::pages;
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
-use crate::{agent, bench, direct, figure, hdfs, hdfs_raid, nodes, seaweedfs};
+use crate::{agent, bench, direct, figure, figures, hdfs, hdfs_raid, nodes, seaweedfs};
 
 /// The folder for reports, which are not part of the repository because they are large and reproducible.
 pub(crate) const REPORTS: &str = "target/lab";
@@ -60,7 +62,7 @@ pub enum Command {
         /// The figure's name; `mend lab figures --list` lists them
         name: String,
         /// The folder for tables and drawings
-        #[arg(long, default_value = "docs/results", value_name = "DIR")]
+        #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
         out: PathBuf,
         /// The folder for the JSON reports
         #[arg(long, default_value = REPORTS, value_name = "DIR")]
@@ -72,19 +74,23 @@ pub enum Command {
         #[arg(long)]
         redraw: bool,
     },
-    /// Reproduce every figure whose page is not fresh; continues where an earlier run was interrupted
+    /// Reproduce every figure whose page is not fresh; continues where an earlier run was interrupted or
+    /// failed
     Figures {
         /// Only list the figures
-        #[arg(long, conflicts_with_all = ["check", "index"])]
+        #[arg(long, conflicts_with_all = ["check", "index", "redraw"])]
         list: bool,
         /// Only tell which pages are fresh; exits with 1 if some are not
-        #[arg(long, conflicts_with = "index")]
+        #[arg(long, conflicts_with_all = ["index", "redraw"])]
         check: bool,
         /// Only write the index of the figures into the README of the pages
-        #[arg(long)]
+        #[arg(long, conflicts_with = "redraw")]
         index: bool,
+        /// Redraw every figure that has a report, without measuring
+        #[arg(long)]
+        redraw: bool,
         /// The folder for tables and drawings
-        #[arg(long, default_value = "docs/results", value_name = "DIR")]
+        #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
         out: PathBuf,
         /// The folder for the JSON reports
         #[arg(long, default_value = REPORTS, value_name = "DIR")]
@@ -93,7 +99,7 @@ pub enum Command {
     /// Measure each target and check whether it is met; takes less than ten minutes
     Bench {
         /// The folder for the table
-        #[arg(long, default_value = "docs/results", value_name = "DIR")]
+        #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
         out: PathBuf,
         /// The folder for the JSON reports
         #[arg(long, default_value = REPORTS, value_name = "DIR")]
@@ -198,11 +204,15 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
             return Ok(if is_fresh { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Figures { index: true, out, .. } => pages::write_index(&out)?,
-        Command::Figure { name, out, reports, redraw: true, .. } => {
-            figure::redraw(&name, &Folders { pages: out, reports })?
+        Command::Figures { redraw: true, out, reports, .. } => {
+            return figures::redraw(&Folders { pages: out, reports }, &mut say);
         }
         Command::Figure { name, out, reports, .. } if figure::simulated_paths(&name).is_some() => {
+            require_publishable(&out, &this_program()?, None)?;
             figure::simulate(&name, &Folders { pages: out, reports }, &mut say)?;
+        }
+        Command::Figure { name, out, reports, redraw: true, .. } => {
+            figure::redraw(&name, &Folders { pages: out, reports })?
         }
         measuring => return until_interrupted(move || measure(measuring)),
     }
@@ -211,6 +221,9 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
 
 fn measure(command: Command) -> Result<ExitCode, LabError> {
     let (names, programs) = (Names::default(), Programs::find()?);
+    if writes_pages(&command) {
+        require_publishable(&folder_for_pages(env::args()), &programs.lab, Some(&programs.mend))?;
+    }
     match command {
         Command::Up { network } => up(&names, &programs, &network.topology()?),
         Command::Check { network } => {
@@ -236,8 +249,7 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Figures { out, reports, .. } => {
-            figures(&names, &programs, &Folders { pages: out, reports })?;
-            Ok(ExitCode::SUCCESS)
+            figures::measure_stale(&names, &programs, &Folders { pages: out, reports }, &mut say)
         }
         Command::Bench { out, reports, only } => {
             let folders = Folders { pages: out, reports };
@@ -251,24 +263,30 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
     }
 }
 
-/// Measures the figures whose pages are not fresh, and writes the index.
-fn figures(names: &Names, programs: &Programs, folders: &Folders) -> Result<(), LabError> {
-    require_no_changes(Machine::this().commit)?;
-    let figures = figure::names();
-    let is_stale =
-        |page: &Page| figures.contains(&page.name) && page.freshness(&folders.pages) != Freshness::Fresh;
-    let stale: Vec<Page> = pages::all().into_iter().filter(is_stale).collect();
-    say(&format!("{} of {} figures are not fresh", stale.len(), figures.len()));
-    for (at, page) in stale.iter().enumerate() {
-        say(&format!("{} of {}: {}", at + 1, stale.len(), page.name));
-        figure::measure(names, programs, &page.name, folders, None, &mut say)?;
+/// Whether a verb that measures writes pages.
+fn writes_pages(command: &Command) -> bool {
+    use Command::{Bench, Figure, Figures, Hdfs, HdfsRaid, Nodes, Seaweedfs};
+    match command {
+        Figure { .. } | Figures { .. } | Bench { .. } | Nodes(_) | Hdfs { .. } | HdfsRaid(_) => true,
+        Seaweedfs { what } => matches!(what, seaweedfs::Verb::Bench(_)),
+        _ => false,
     }
-    pages::write_index(&folders.pages)
 }
 
-/// Refuses a checkout with local changes, which its commit, as pages state it, shows.
-fn require_no_changes(commit: String) -> Result<(), LabError> {
-    if commit.ends_with('+') { Err(LabError::LocalChanges { commit }) } else { Ok(()) }
+/// Returns the folder for pages on a command line. All verbs that write pages have the same option with the
+/// same default.
+fn folder_for_pages(arguments: impl Iterator<Item = String>) -> PathBuf {
+    let mut arguments =
+        arguments.skip_while(|argument| argument != "--out" && !argument.starts_with("--out="));
+    let folder = match arguments.next() {
+        Some(option) if option == "--out" => arguments.next(),
+        option => option.and_then(|option| option.strip_prefix("--out=").map(str::to_owned)),
+    };
+    folder.map_or(PUBLISHED.into(), PathBuf::from)
+}
+
+fn this_program() -> Result<PathBuf, LabError> {
+    env::current_exe().map_err(LabError::file("find", "this program"))
 }
 
 fn up(names: &Names, programs: &Programs, topology: &Topology) -> Result<ExitCode, LabError> {
@@ -338,10 +356,13 @@ impl Folders {
     }
 }
 
-/// Writes a page, creating its folder if needed.
+/// Writes a page, creating its folder if needed. A page of results ends with its command and the paths on
+/// which it depends.
 pub(crate) fn write_page(path: &Path, text: &str) -> Result<(), LabError> {
     make_folder_of(path)?;
-    fs::write(path, text).map_err(LabError::file("write", path))
+    let page = path.file_stem().and_then(OsStr::to_str).and_then(pages::named);
+    let provenance = page.map_or(String::new(), |page| page.provenance());
+    fs::write(path, text.to_owned() + &provenance).map_err(LabError::file("write", path))
 }
 
 fn make_folder_of(path: &Path) -> Result<(), LabError> {
@@ -389,26 +410,60 @@ fn until_interrupted(
     })
 }
 
-/// Removes the lab and ends the whole process, because the thread that measures cannot be stopped.
-fn interrupted() -> LabError {
-    let names = Names::default();
-    // Remove the lab only if this process is measuring in it: the lab may belong to another process.
-    let is_ours = matches!(Network::status(&names), Ok(Status::Busy { pid }) if pid == std::process::id());
-    if is_ours && let Err(error) = Network::down(&names) {
+/// Removes the lab if this process created it: it may belong to another one.
+pub(crate) fn remove_own_lab(names: &Names) {
+    let is_ours = matches!(Network::status(names), Ok(Status::Busy { pid }) if pid == std::process::id());
+    if is_ours && let Err(error) = Network::down(names) {
         eprintln!("mend lab: {error}");
     }
+}
+
+/// Removes the lab and ends the whole process, because the thread that measures cannot be stopped.
+fn interrupted() -> LabError {
+    remove_own_lab(&Names::default());
     eprintln!("mend lab: {}", LabError::Interrupted);
     std::process::exit(130)
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]
-    fn figures_are_not_measured_with_local_changes() {
-        let refused = require_no_changes("0123456789ab+".to_owned()).unwrap_err().to_string();
-        assert!(refused.contains("0123456789ab+") && refused.contains("commit them first"), "{refused}");
-        require_no_changes("0123456789ab".to_owned()).unwrap();
+    fn the_folder_for_pages_is_found_on_every_command_line() {
+        let folder = |line: &str| folder_for_pages(line.split(' ').map(str::to_owned));
+        assert_eq!(folder("mend-lab hdfs bench --reads 0"), Path::new(PUBLISHED));
+        assert_eq!(folder("mend-lab nodes --out /tmp/x --only caps"), Path::new("/tmp/x"));
+        assert_eq!(folder("mend-lab bench --only small --out=/tmp/x"), Path::new("/tmp/x"));
+    }
+
+    #[test]
+    fn demonstrations_write_no_pages() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(subcommand)]
+            command: Command,
+        }
+        let writes = |line: &str| writes_pages(&Line::parse_from(line.split(' ')).command);
+        assert!(
+            ["l figures", "l bench", "l nodes", "l hdfs bench", "l hdfs-raid", "l seaweedfs bench"]
+                .into_iter()
+                .all(writes)
+        );
+        assert!(!["l seaweedfs demo", "l check", "l run x.toml"].into_iter().any(writes));
+    }
+
+    #[test]
+    fn pages_of_results_end_with_their_provenance() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = |name: &str| {
+            let file = folder.path().join("new").join(name);
+            write_page(&file, "# T\n").unwrap();
+            fs::read_to_string(file).unwrap()
+        };
+        assert!(written("nodes.md").contains("## Provenance"));
+        assert_eq!(written("other.md"), "# T\n");
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::checkout::PublishError;
 use crate::network::NetworkError;
 use crate::scenario::ScenarioError;
 use crate::shell::ScriptError;
@@ -94,15 +95,20 @@ pub enum LabError {
         /// The requested name.
         name: String,
     },
-    /// Figures would be measured with local changes, so no page would ever be fresh.
-    #[error(
-        "the checkout at commit {commit} has local changes outside of docs/results, so every measured page would be \
-         stale: commit them first, or measure a single figure with `mend lab figure NAME`"
-    )]
-    LocalChanges {
-        /// The commit, as the pages would state it.
-        commit: String,
+    /// Pages in the repository's folder would state a commit that does not describe what was measured.
+    #[error("cannot write pages to docs/results: {0} (--out selects another folder)")]
+    Publish(#[from] PublishError),
+    /// The measurement is finished, but its figures are not reliable.
+    #[error("not reliable: {doubt} (report: {})", report.display())]
+    Unreliable {
+        /// The reason.
+        doubt: String,
+        /// The file with the report.
+        report: PathBuf,
     },
+    /// A measurement panicked.
+    #[error("the measurement panicked")]
+    Panicked,
     /// A drawing failed.
     #[error("cannot draw {}: {reason}", path.display())]
     Draw {

@@ -1,13 +1,15 @@
 //! The machine on which a measurement ran, Mend's version, and the machine's load.
 
 use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::pages::git;
+use crate::checkout::Checkout;
 
-/// The machine and Mend's version, which readers need to interpret figures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The machine and Mend's version, which readers need to interpret figures. Two values are equal if they
+/// describe the same machine and version, at whatever time.
+#[derive(Debug, Clone, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor model.
     pub processor: String,
@@ -22,9 +24,12 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// Mend's version.
     pub version: String,
-    /// The commit of the lab's checkout, with `+` for local changes outside of `docs/results`; `unknown` outside a
-    /// checkout.
+    /// The last commit that changed the code in the lab's checkout, with `+` for local changes of the code;
+    /// `unknown` outside a checkout.
     pub commit: String,
+    /// The time of the measurement, in milliseconds since 1970; 0 in reports that do not have it.
+    #[serde(default)]
+    pub measured_unix_ms: u64,
 }
 
 /// Processor time of the whole machine since boot, in seconds summed over all processors.
@@ -40,6 +45,9 @@ pub struct CpuTimes {
     pub stolen: f64,
 }
 
+/// The words before the day of the measurement in a summary.
+pub(crate) const MEASURED_ON: &str = "; measured on ";
+
 /// Ticks per second in /proc/stat; fixed by the kernel's interface.
 const TICKS: f64 = 100.0;
 
@@ -48,17 +56,22 @@ const FEATURES: [&str; 9] =
     ["ssse3", "avx2", "avx512bw", "gfni", "pclmulqdq", "vpclmulqdq", "aes", "asimd", "pmull"];
 
 impl Machine {
-    /// A one-line summary for the head of a page.
+    /// A one-line summary for the head of a page, with the day of the measurement (UTC).
     pub fn summary(&self) -> String {
         let Self { processor, features, processors, kernel, commit, .. } = self;
         let memory = self.memory_bytes as f64 / f64::from(1 << 30);
+        let day = match self.measured_unix_ms {
+            0 => String::new(),
+            time => format!("{MEASURED_ON}{}", day_of(time)),
+        };
         format!(
-            "Machine: {processors} cores of {processor} ({}), {memory:.0} GiB, Linux {kernel}; commit {commit}.",
+            "Machine: {processors} cores of {processor} ({}), {memory:.0} GiB, Linux {kernel}; commit \
+             {commit}{day}.",
             features.join(" "),
         )
     }
 
-    /// Describes this machine and Mend's version.
+    /// Describes this machine and Mend's version, now.
     pub fn this() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -75,22 +88,61 @@ impl Machine {
             kernel: kernel.trim().to_owned(),
             memory_bytes: memory_kib.unwrap_or(0u64) * 1024,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: commit().unwrap_or_else(|| "unknown".to_owned()),
+            commit: Checkout::here().commit().unwrap_or_else(|| "unknown".to_owned()),
+            measured_unix_ms: unix_ms(),
         }
+    }
+
+    fn timeless(&self) -> impl PartialEq + '_ {
+        let Self {
+            processor,
+            features,
+            processors,
+            kernel,
+            memory_bytes,
+            version,
+            commit,
+            measured_unix_ms: _,
+        } = self;
+        (processor, features, processors, kernel, memory_bytes, version, commit)
+    }
+}
+
+impl PartialEq for Machine {
+    fn eq(&self, other: &Self) -> bool {
+        self.timeless() == other.timeless()
+    }
+}
+
+/// Returns the time now, in milliseconds since 1970.
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
+}
+
+/// Returns the day of a time in milliseconds since 1970, as YYYY-MM-DD in UTC.
+fn day_of(unix_ms: u64) -> String {
+    let (mut day, mut month) = (unix_ms / 86_400_000, 0);
+    while day >= days_in(month) {
+        day -= days_in(month);
+        month += 1;
+    }
+    format!("{}-{:02}-{:02}", 1970 + month / 12, month % 12 + 1, day + 1)
+}
+
+/// Returns the number of days in a month, counted from January 1970.
+fn days_in(month: u64) -> u64 {
+    let year = 1970 + month / 12;
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    match month % 12 {
+        1 => 28 + u64::from(is_leap),
+        3 | 5 | 8 | 10 => 30,
+        _ => 31,
     }
 }
 
 fn features(flags: &str) -> Vec<String> {
     let has = |feature: &&str| flags.split_whitespace().any(|flag| flag == *feature);
     FEATURES.into_iter().filter(has).map(str::to_owned).collect()
-}
-
-fn commit() -> Option<String> {
-    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    // Pages of results are not measured; one command writes several of them.
-    let differs =
-        !git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/results"])?.is_empty();
-    Some(if differs { format!("{commit}+") } else { commit })
 }
 
 impl CpuTimes {
@@ -145,5 +197,32 @@ mod tests {
         assert!(machine.summary().contains(&machine.processor), "{}", machine.summary());
         assert_eq!(features("fpu avx2 avx512f gfni"), ["avx2", "gfni"]);
         assert!(machine.processors > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
+    }
+
+    #[test]
+    fn summaries_have_the_day_of_the_measurement() {
+        let machine = Machine { measured_unix_ms: 1_795_996_799_999, ..Machine::this() };
+        assert!(machine.summary().ends_with("; measured on 2026-11-29."), "{}", machine.summary());
+        let untimed = Machine { measured_unix_ms: 0, ..machine.clone() };
+        assert!(!untimed.summary().contains("measured"), "{}", untimed.summary());
+        assert_eq!(machine, untimed);
+        assert_ne!(machine, Machine { commit: "0123456789ab".to_owned(), ..machine.clone() });
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        let days = [0, 58, 59, 789, 790, 11_016, 11_017, 20_787, 20_788].map(|day| day_of(day * 86_400_000));
+        let expected = [
+            "1970-01-01",
+            "1970-02-28",
+            "1970-03-01",
+            "1972-02-29",
+            "1972-03-01",
+            "2000-02-29",
+            "2000-03-01",
+            "2026-11-30",
+            "2026-12-01",
+        ];
+        assert_eq!(days, expected);
     }
 }

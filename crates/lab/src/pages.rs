@@ -1,27 +1,32 @@
-//! The pages of results: the command that makes each, whether the code that it measures has changed since, and the
-//! index of the figures.
-//!
-//! A page is fresh if it was measured on a commit of this branch, without local changes, and if no later commit
-//! changed a path on which it depends.
+//! The pages of results: the command that makes each, and the paths on which it depends. [`freshness`]
+//! compares the pages with the history of these paths, and [`index`] lists the numbers of the figures.
 
-use std::fmt;
-use std::fs;
+mod freshness;
+mod index;
+
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::error::LabError;
 use crate::figure;
 
+pub(crate) use freshness::{Freshness, check, is_fresh, stated_commit};
+pub(crate) use index::write_index;
+
 /// The paths on which every measured transfer of blocks depends: Mend's own, then the lab's, which shape the
-/// network, run the schemes and take the times.
-const TRANSFERS: [&str; 24] = [
+/// network, run the schemes and take the times. The verbs of `mend` are not among them, because they change
+/// often and move no blocks, and neither is Cargo.lock, whose changes mostly concern other programs.
+const TRANSFERS: [&str; 29] = [
     "crates/gf",
     "crates/codes",
     "crates/repair",
     "crates/helper",
     "crates/client",
+    "crates/cluster",
+    "crates/store-api",
+    "crates/stores/src",
     "crates/stores/dir",
     "crates/stores/block-files",
+    "crates/cli/src/main.rs",
+    "crates/cli/src/daemons.rs",
     "crates/lab/src/agent.rs",
     "crates/lab/src/agent",
     "crates/lab/src/baseline.rs",
@@ -40,7 +45,8 @@ const TRANSFERS: [&str; 24] = [
     "crates/lab/src/topology.rs",
     "crates/lab/src/variant.rs",
 ];
-/// The paths on which repairs of many stripes depend in addition.
+/// The paths on which repairs onto nodes depend in addition. A degraded read asks the coordinator for a plan
+/// only, once per block.
 const COORDINATION: [&str; 3] = ["crates/recovery", "crates/control", "crates/coordinator"];
 /// The pages that are not figures: name, command, and further paths on which they depend.
 const OTHERS: [(&str, &str, &[&str]); 5] = [
@@ -87,8 +93,9 @@ const OTHERS: [(&str, &str, &[&str]); 5] = [
 ];
 /// The pages above that compare numbers of papers with ours.
 const WITH_CLAIMS: [&str; 1] = ["hdfs-raid"];
-/// The pages that other programs than the lab make: name, command, and all paths on which they depend.
-const OUTSIDE: [(&str, &str, &[&str]); 5] = [
+/// The pages that other programs than the lab make: name, command, and all paths on which they depend. Each
+/// is a text that states the commit whose output it contains.
+const OUTSIDE: [(&str, &str, &[&str]); 2] = [
     (
         "recovery",
         "cargo run --release -p sim --example recovery_tables",
@@ -105,30 +112,16 @@ const OUTSIDE: [(&str, &str, &[&str]); 5] = [
             "crates/sim/examples/recovery_tables",
         ],
     ),
-    (
-        "control",
-        "cargo test --release -p control measure -- --ignored --nocapture",
-        &["crates/control", "crates/recovery", "crates/views"],
-    ),
-    (
-        "hdfs-namespace",
-        "cargo test -p hdfs --lib -- --ignored --nocapture memory_per_group",
-        &["crates/stores/hdfs"],
-    ),
     ("encoding", "cargo bench -p repair --bench encode", &["crates/gf", "crates/codes", "crates/repair"]),
-    (
-        "simulator",
-        "cargo run --release -p sim --example seeds",
-        &["crates/sim/src/system", "crates/sim/examples/seeds.rs"],
-    ),
 ];
-/// The beginning of a paragraph which says that a page has to be measured again. The next measurement removes it.
-const STALE: &str = "\n**Stale";
-/// The beginning of a page that waits for its first measurement.
-const NOT_MEASURED: &str = "\nNot measured yet";
-/// The lines of the README between which the index stands.
-const INDEX_BEGINS: &str = "<!-- The index is written by `mend lab figures --index`. -->";
-const INDEX_ENDS: &str = "<!-- The end of the index. -->";
+/// The pages whose sections name their own versions of the code, with their commands.
+const OF_SECTIONS: [(&str, &str); 3] = [
+    ("hdfs-namespace", "cargo test -p hdfs --lib -- --ignored --nocapture memory_per_group"),
+    ("control", "cargo test --release -p control measure -- --ignored --nocapture"),
+    ("simulator", "cargo run --release -p sim --example seeds"),
+];
+/// The sentence on a page whose measurement was not reliable, up to the reason.
+const UNRELIABLE: &str = "**These figures are not reliable: ";
 
 /// A page of results.
 #[derive(Debug)]
@@ -138,251 +131,111 @@ pub(crate) struct Page {
     pub(crate) command: String,
     /// The paths on which its figures depend.
     paths: Vec<String>,
+    maker: Maker,
 }
 
-/// Whether a page is up to date.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Freshness {
-    Fresh,
-    /// The page does not exist.
-    Missing,
-    /// The page states no commit.
-    NoCommit,
-    /// The page was measured with changes that were not committed.
-    Modified,
-    /// The page was measured on a commit that is not on this branch.
-    Elsewhere,
-    /// So many later commits changed paths on which the page depends.
-    Stale(u32),
-}
-
-impl fmt::Display for Freshness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fresh => f.write_str("fresh"),
-            Self::Missing => f.write_str("missing"),
-            Self::NoCommit => f.write_str("states no commit"),
-            Self::Modified => f.write_str("measured with local changes"),
-            Self::Elsewhere => f.write_str("measured on a commit that is not on this branch"),
-            Self::Stale(1) => f.write_str("stale: 1 later commit changed what it measures"),
-            Self::Stale(commits) => write!(f, "stale: {commits} later commits changed what it measures"),
-        }
-    }
+/// The program that makes a page, which decides how the page is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    /// The lab, from the scenario in a figure's file. The other parts of the file are not measured.
+    Scenario,
+    /// The lab.
+    Lab,
+    /// Another program, whose output is part of a text.
+    Outside,
+    /// Several programs at several times: the page is not checked.
+    Sections,
 }
 
 /// Returns all pages: figures, then the others.
 pub(crate) fn all() -> Vec<Page> {
-    let strings = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect::<Vec<_>>();
-    let figures = figure::names().into_iter().map(|name| {
-        let measured = || {
-            let (transfers, more) = match figure::own_paths(&name) {
-                Some((transfers, more)) => (transfers, strings(more)),
-                None => (true, vec![format!("lab/figures/{name}.toml")]),
-            };
-            let transfers = strings(if transfers { &TRANSFERS } else { &[] });
-            let coordination = strings(if figure::has_policy(&name) { &COORDINATION } else { &[] });
-            [transfers, coordination, more].concat()
-        };
-        let paths = figure::simulated_paths(&name).unwrap_or_else(measured);
-        Page { command: format!("mend lab figure {name}"), name, paths }
+    let others = OTHERS.iter().map(|&(name, command, more)| {
+        let paths = [&TRANSFERS[..], &COORDINATION, more].concat();
+        Page::new(name, command, strings(&paths), Maker::Lab)
     });
-    let others = OTHERS.iter().map(|&(name, command, more)| Page {
-        name: name.to_owned(),
-        command: command.to_owned(),
-        paths: strings(&[&TRANSFERS[..], &COORDINATION, more].concat()),
-    });
-    let outside = OUTSIDE.iter().map(|&(name, command, paths)| Page {
-        name: name.to_owned(),
-        command: command.to_owned(),
-        paths: strings(paths),
-    });
-    figures.chain(others).chain(outside).collect()
+    let outside = OUTSIDE
+        .iter()
+        .map(|&(name, command, paths)| Page::new(name, command, strings(paths), Maker::Outside));
+    let of_sections =
+        OF_SECTIONS.iter().map(|&(name, command)| Page::new(name, command, Vec::new(), Maker::Sections));
+    figures().into_iter().chain(others).chain(outside).chain(of_sections).collect()
+}
+
+/// Returns the pages of all figures.
+pub(crate) fn figures() -> Vec<Page> {
+    let page = |name: String| {
+        let (paths, maker) = dependencies_of(&name);
+        Page::new(&name, &format!("mend lab figure {name}"), paths, maker)
+    };
+    figure::names().into_iter().map(page).collect()
+}
+
+/// Returns the page of this name.
+pub(crate) fn named(name: &str) -> Option<Page> {
+    all().into_iter().find(|page| page.name == name)
+}
+
+/// Returns the paths on which a figure depends, and its maker.
+fn dependencies_of(figure: &str) -> (Vec<String>, Maker) {
+    if let Some(paths) = figure::simulated_paths(figure) {
+        return (paths, Maker::Lab);
+    }
+    if let Some((transfers, more)) = figure::own_paths(figure) {
+        let transfers = if transfers { &TRANSFERS[..] } else { &[] };
+        return (strings(&[transfers, more].concat()), Maker::Lab);
+    }
+    let coordination = if figure::uses_coordinator(figure) { &COORDINATION[..] } else { &[] };
+    (strings(&[&TRANSFERS[..], coordination].concat()), Maker::Scenario)
+}
+
+fn strings(paths: &[&str]) -> Vec<String> {
+    paths.iter().map(|&path| path.to_owned()).collect()
+}
+
+/// Returns the paragraph on a page whose measurement was not reliable.
+pub(crate) fn unreliable(doubt: &str) -> String {
+    format!("{UNRELIABLE}{doubt}.**\n\n")
 }
 
 impl Page {
-    /// Compares the page with the history of the checkout in the current folder.
-    pub(crate) fn freshness(&self, pages: &Path) -> Freshness {
-        let Ok(text) = fs::read_to_string(self.file(pages)) else { return Freshness::Missing };
-        let Some((commit, is_modified)) = commit_of(&text) else { return Freshness::NoCommit };
-        if is_modified {
-            return Freshness::Modified;
-        }
-        if git(&["merge-base", "--is-ancestor", &commit, "HEAD"]).is_none() {
-            return Freshness::Elsewhere;
-        }
-        let range = format!("{commit}..HEAD");
-        let mut arguments = vec!["rev-list", "--count", &range, "--"];
-        arguments.extend(self.paths.iter().map(String::as_str));
-        match git(&arguments).and_then(|count| count.parse().ok()) {
-            Some(0) => Freshness::Fresh,
-            Some(commits) => Freshness::Stale(commits),
-            None => Freshness::Elsewhere,
-        }
+    fn new(name: &str, command: &str, paths: Vec<String>, maker: Maker) -> Self {
+        Self { name: name.to_owned(), command: command.to_owned(), paths, maker }
     }
 
     fn file(&self, pages: &Path) -> PathBuf {
         pages.join(format!("{}.md", self.name))
     }
-}
 
-/// Returns the state of each page as a line, and whether all are fresh.
-pub(crate) fn check(pages: &Path) -> (String, bool) {
-    let states: Vec<(Page, Freshness)> = all()
-        .into_iter()
-        .map(|page| (page.freshness(pages), page))
-        .map(|(state, page)| (page, state))
-        .collect();
-    let line = |(page, state): &(Page, Freshness)| format!("{:<28} {state} ({})\n", page.name, page.command);
-    let is_fresh = states.iter().all(|(_, state)| *state == Freshness::Fresh);
-    (states.iter().map(line).collect(), is_fresh)
-}
-
-/// Writes the index of the figures, and of other pages with numbers of papers, into the README of the pages, from the
-/// claims on the pages.
-///
-/// # Errors
-/// If the README cannot be read or written, or has no place for the index.
-pub(crate) fn write_index(pages: &Path) -> Result<(), LabError> {
-    let readme = pages.join("README.md");
-    let text = fs::read_to_string(&readme).map_err(LabError::file("read", &readme))?;
-    let place = text.split_once(INDEX_BEGINS).and_then(|(before, rest)| {
-        let (_, after) = rest.split_once(INDEX_ENDS)?;
-        Some((before, after))
-    });
-    let Some((before, after)) = place else {
-        let missing = std::io::Error::other(format!("it lacks the line {INDEX_BEGINS}"));
-        return Err(LabError::file("update", &readme)(missing));
-    };
-    let others = WITH_CLAIMS.iter().map(|&name| name.to_owned());
-    let rows: String =
-        figure::names().into_iter().chain(others).filter_map(|name| rows_of(&name, pages)).collect();
-    let index = format!(
-        "{INDEX_BEGINS}\n\n| page | figure | claim | the paper | here | measured |\n|---|---|---|---|---|---|\n{rows}\n"
-    );
-    let text = format!("{before}{index}{INDEX_ENDS}{after}");
-    fs::write(&readme, text).map_err(LabError::file("write", &readme))
-}
-
-/// Returns the rows of a page in the index; `None` if the page does not exist.
-fn rows_of(name: &str, pages: &Path) -> Option<String> {
-    let text = fs::read_to_string(pages.join(format!("{name}.md"))).ok()?;
-    let title = text.lines().next()?.trim_start_matches("# ").to_owned();
-    let date = commit_of(&text).and_then(|(commit, _)| git(&["show", "-s", "--format=%cs", &commit]));
-    let mut date = date.unwrap_or_else(|| "unknown".to_owned());
-    if text.contains(STALE) {
-        date += ", stale";
+    /// Returns the file with the scenario that the page measures.
+    fn scenario_file(&self) -> Option<String> {
+        (self.maker == Maker::Scenario).then(|| format!("lab/figures/{}.toml", self.name))
     }
-    let row = |claim: &str, paper: &str, here: &str| {
-        format!("| [{name}]({name}.md) | {title} | {claim} | {paper} | {here} | {date} |\n")
-    };
-    let claims = claims_of(&text);
-    Some(match claims.is_empty() {
-        true if text.contains(NOT_MEASURED) => row("", "", "not measured yet"),
-        true => row("", "", "see the page"),
-        false => claims.iter().map(|[claim, paper, here]| row(claim, paper, here)).collect(),
-    })
-}
 
-/// Returns the claims in the table of a page that have a number of the paper: claim, paper, measured.
-fn claims_of(page: &str) -> Vec<[String; 3]> {
-    let Some((_, rest)) = page.split_once(figure::CLAIMS) else { return Vec::new() };
-    let table = rest.split("\n## ").next().unwrap_or_default();
-    let cells = |line: &str| -> Option<[String; 3]> {
-        let cells = line.trim().trim_matches('|').split('|').map(|cell| cell.trim().to_owned());
-        // Further columns explain the difference; pages that were measured earlier do not have them.
-        cells.take(3).collect::<Vec<_>>().try_into().ok()
-    };
-    let rows = table.lines().filter(|line| line.starts_with('|')).skip(2);
-    rows.filter_map(cells).filter(|[_, paper, _]| !paper.is_empty()).collect()
-}
-
-/// Returns the first commit that a page states, and whether there were local changes.
-fn commit_of(page: &str) -> Option<(String, bool)> {
-    let is_hex = |letter: char| letter.is_ascii_hexdigit();
-    page.match_indices("commit ").find_map(|(at, word)| {
-        let rest = &page[at + word.len()..];
-        let commit: String = rest.chars().take_while(|&letter| is_hex(letter)).collect();
-        (commit.len() >= 7).then(|| (commit.clone(), rest[commit.len()..].starts_with('+')))
-    })
-}
-
-/// Runs git; returns its trimmed output, or `None` if it failed.
-pub(crate) fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    /// Returns the section of the page that names its command and the paths on which it depends.
+    pub(crate) fn provenance(&self) -> String {
+        let scenario = self.scenario_file().map(|file| format!("the scenario in `{file}`"));
+        let paths = self.paths.iter().map(|path| format!("`{path}`"));
+        let all: Vec<String> = scenario.into_iter().chain(paths).collect();
+        let command = &self.command;
+        format!("\n## Provenance\n\nMade by `{command}`. This page depends on {}.\n", all.join(", "))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
-    const PAGE: &str = "# T (X'21), figure 1: A\n\nMachine: m; commit 0123456789ab+.\n\n## The paper and Mend\n\n\
-                        | what | paper | here |\n| --- | --- | --- |\n| less | 9% | 8% |\n| own |  | 7 |\n\n## Next\n\n\
-                        | a | b | c |\n";
-
     #[test]
-    fn a_page_states_its_commit_and_its_claims() {
-        assert_eq!(commit_of(PAGE), Some(("0123456789ab".to_owned(), true)));
-        assert_eq!(
-            commit_of("a commit of today, commit 94f43d6e23ac; x"),
-            Some(("94f43d6e23ac".to_owned(), false))
-        );
-        assert_eq!(commit_of("no commit"), None);
-        assert_eq!(claims_of(PAGE), [["less", "9%", "8%"].map(str::to_owned)]);
-    }
-
-    #[test]
-    fn explanations_of_claims_are_not_part_of_the_index() {
-        let row = |what: &str, paper: &str| figure::ClaimRow {
-            what: what.to_owned(),
-            paper: paper.to_owned(),
-            here: "7.0%".to_owned(),
-            of: "time of conventional".to_owned(),
-            difference: "Unexplained.".to_owned(),
-        };
-        let table = figure::claims_table(vec![row("less", "9%"), row("ours", "")]);
-        assert!(table.contains("Unexplained."), "{table}");
-        assert_eq!(claims_of(&table), [["less", "9%", "7.0%"].map(str::to_owned)]);
-    }
-
-    #[test]
-    fn the_index_contains_other_pages_with_claims() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-        write("README.md", &format!("before\n{INDEX_BEGINS}\nold\n{INDEX_ENDS}\nafter\n"));
-        write("hdfs-raid.md", PAGE);
-        write("nodes.md", PAGE);
-        write_index(folder.path()).unwrap();
-        let text = fs::read_to_string(folder.path().join("README.md")).unwrap();
-        assert!(
-            text.contains("| [hdfs-raid](hdfs-raid.md) | T (X'21), figure 1: A | less | 9% | 8% |"),
-            "{text}"
-        );
-        assert!(!text.contains("nodes.md") && !text.contains("old"), "{text}");
-        assert!(WITH_CLAIMS.iter().all(|name| OTHERS.iter().any(|(other, ..)| other == name)));
-    }
-
-    #[test]
-    fn the_index_tells_which_pages_are_not_measured() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |text: &str| fs::write(folder.path().join("x.md"), text).unwrap();
-        write(
-            "# T: A\n\nNot measured yet. `mend lab figure x` measures this figure and replaces this page.\n",
-        );
-        assert!(rows_of("x", folder.path()).unwrap().contains("| not measured yet | unknown |"));
-        write("# T: A\n\nNumbers.\n");
-        assert!(rows_of("x", folder.path()).unwrap().contains("| see the page | unknown |"));
-    }
-
-    #[test]
-    fn every_file_of_results_is_a_page_that_is_checked() {
+    fn every_file_of_results_is_a_page_that_is_listed() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
         let known: Vec<String> = all().into_iter().map(|page| page.name).collect();
         for entry in fs::read_dir(folder).unwrap() {
             let file = entry.unwrap().path();
             let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
             let is_page = file.extension() == Some("md".as_ref()) && name != "README";
-            assert!(!is_page || known.contains(&name), "{name} is not checked");
+            assert!(!is_page || known.contains(&name), "{name} is not listed");
         }
     }
 
@@ -391,17 +244,19 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for page in all() {
             assert!(page.file(&root.join("docs/results")).is_file(), "{}", page.name);
-            for path in page.paths.iter().filter(|path| !path.starts_with("lab/figures/")) {
+            for path in page.paths.iter().chain(&page.scenario_file()) {
                 assert!(root.join(path).exists(), "{}: {path}", page.name);
             }
         }
     }
 
     /// The modules of the lab that name, compute with and show results, and on which no time depends.
-    const PRESENTATION: [&str; 10] = [
+    const PRESENTATION: [&str; 12] = [
+        "checkout",
         "command",
         "error",
         "figure",
+        "figures",
         "finding",
         "machine",
         "model",
@@ -456,17 +311,20 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_a_usable_commit_are_not_fresh() {
-        let folder = tempfile::tempdir().unwrap();
-        let page =
-            Page { name: "x".to_owned(), command: String::new(), paths: vec!["crates/lab".to_owned()] };
-        assert_eq!(page.freshness(folder.path()), Freshness::Missing);
-        let write = |text: &str| fs::write(folder.path().join("x.md"), text).unwrap();
-        write("nothing");
-        assert_eq!(page.freshness(folder.path()), Freshness::NoCommit);
-        write(PAGE);
-        assert_eq!(page.freshness(folder.path()), Freshness::Modified);
-        write("commit 0123456789ab.");
-        assert_eq!(page.freshness(folder.path()), Freshness::Elsewhere);
+    fn repairs_onto_nodes_depend_on_the_coordinator() {
+        let depends = |name: &str| named(name).unwrap().paths.contains(&"crates/control".to_owned());
+        assert!(depends("timeslots-9-6") && depends("ppr-7e"));
+        assert!(!depends("tos21-8a"));
+    }
+
+    #[test]
+    fn pages_state_their_command_and_paths() {
+        let text = named("tos21-8a").unwrap().provenance();
+        for part in
+            ["`mend lab figure tos21-8a`", "the scenario in `lab/figures/tos21-8a.toml`", "`crates/gf`"]
+        {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert!(!named("nodes").unwrap().provenance().contains("scenario in"));
     }
 }

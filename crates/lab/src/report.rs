@@ -351,9 +351,11 @@ impl Report {
         text
     }
 
-    /// Returns a heading with the machine, the commit and the self-checks.
+    /// Returns a heading with the machine, the commit, the day and the self-checks.
     pub fn heading(&self) -> String {
-        let mut text = format!("{}\n", self.machine.summary());
+        // Machines in older reports have no time.
+        let machine = Machine { measured_unix_ms: self.started_unix_ms, ..self.machine.clone() };
+        let mut text = format!("{}\n", machine.summary());
         for check in &self.checks {
             let _ = writeln!(text, "Self-check: {}.", check.summary());
         }

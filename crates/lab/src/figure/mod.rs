@@ -31,9 +31,10 @@ use crate::command::{Folders, write_json, write_page};
 use crate::error::LabError;
 use crate::lab_cluster::Programs;
 use crate::network::Names;
+use crate::pages;
 use crate::report::{Report, Row, markdown_table, percentile_95};
 use crate::run::Say;
-use crate::scenario::{Scenario, parse_toml};
+use crate::scenario::{Destination, Scenario, parse_toml};
 
 use plot::Chart;
 
@@ -161,14 +162,58 @@ trait OwnReport: Serialize + DeserializeOwned {
     fn page(&self) -> String;
     /// Returns the drawing.
     fn chart(&self) -> Chart;
+    /// Returns a reason to distrust the measurements, if there is one.
+    fn doubt(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Whether a measurement is worth a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Outcome {
+    Reliable,
+    /// There is a reason to distrust the measurement, but no better page.
+    Doubtful(String),
+    /// There is a reason to distrust the measurement, and the page from before is fresh.
+    Worse(String),
+}
+
+impl Outcome {
+    fn of(doubt: Option<String>, name: &str, folders: &Folders) -> Self {
+        match doubt {
+            None => Self::Reliable,
+            Some(doubt) if pages::is_fresh(name, &folders.pages) => Self::Worse(doubt),
+            Some(doubt) => Self::Doubtful(doubt),
+        }
+    }
 }
 
 /// Writes a report, and its page and drawing.
 fn publish<R: OwnReport>(report: &R, folders: &Folders, say: Say<'_>) -> Result<(), LabError> {
-    write_json(&folders.report(R::NAME), report)?;
-    write_own(report, folders)?;
-    say(&format!("{}", folders.page(R::NAME, "md").display()));
-    Ok(())
+    let outcome = Outcome::of(report.doubt(), R::NAME, folders);
+    publish_as(outcome, R::NAME, report, folders, say, || write_own(report, folders))
+}
+
+/// Writes a report, and its page and drawing by `write`. A page that is better stays, and so does its report.
+fn publish_as(
+    outcome: Outcome,
+    name: &str,
+    report: &impl Serialize,
+    folders: &Folders,
+    say: Say<'_>,
+    write: impl FnOnce() -> Result<(), LabError>,
+) -> Result<(), LabError> {
+    let keeps_page = matches!(outcome, Outcome::Worse(_));
+    let file = folders.report(&if keeps_page { format!("{name}-unreliable") } else { name.to_owned() });
+    write_json(&file, report)?;
+    if !keeps_page {
+        write()?;
+        say(&format!("{}", folders.page(name, "md").display()));
+    }
+    match outcome {
+        Outcome::Reliable => Ok(()),
+        Outcome::Doubtful(doubt) | Outcome::Worse(doubt) => Err(LabError::Unreliable { doubt, report: file }),
+    }
 }
 
 /// Rewrites the page and the drawing of a report.
@@ -177,8 +222,17 @@ fn redraw_own<R: OwnReport>(folders: &Folders) -> Result<(), LabError> {
 }
 
 fn write_own<R: OwnReport>(report: &R, folders: &Folders) -> Result<(), LabError> {
-    write_page(&folders.page(R::NAME, "md"), &report.page())?;
+    let page = doubted(report.page(), report.doubt());
+    write_page(&folders.page(R::NAME, "md"), &page)?;
     report.chart().draw(&folders.page(R::NAME, "svg"))
+}
+
+/// Returns a page with a paragraph about the doubt, if there is one, below its title.
+fn doubted(page: String, doubt: Option<String>) -> String {
+    match doubt {
+        Some(doubt) => page.replacen("\n\n", &format!("\n\n{}", pages::unreliable(&doubt)), 1),
+        None => page,
+    }
 }
 
 /// A row of the table of claims on a figure's page.
@@ -226,6 +280,20 @@ pub(crate) fn percents(fractions: impl IntoIterator<Item = f64>) -> String {
 pub(crate) struct Figure {
     pub(crate) figure: About,
     pub(crate) scenario: Scenario,
+}
+
+/// The parts of a figure's file that are measured; the others are prose, claims and the choice of axes.
+#[derive(PartialEq, Deserialize)]
+struct MeasuredParts {
+    figure: MeasuredAbout,
+    scenario: Scenario,
+}
+
+/// Whether the machine's constants are measured.
+#[derive(PartialEq, Deserialize)]
+struct MeasuredAbout {
+    #[serde(default)]
+    time_model: bool,
 }
 
 /// The subject of a figure and the claims of its paper.
@@ -471,9 +539,21 @@ pub(crate) fn simulated_paths(name: &str) -> Option<Vec<String>> {
     simulated::paths_of(name)
 }
 
-/// Whether the coordinator's policy chooses the helpers of a measured figure.
-pub(crate) fn has_policy(name: &str) -> bool {
-    all().iter().any(|Figure { figure, scenario }| figure.name == name && scenario.repairs.policy.is_some())
+/// Whether a measured figure repairs onto nodes, which the coordinator does.
+pub(crate) fn uses_coordinator(name: &str) -> bool {
+    all().iter().any(|Figure { figure, scenario }| figure.name == name && scenario.to == Destination::Node)
+}
+
+/// Whether two versions of a figure's file measure the same.
+pub(crate) fn is_same_scenario(one: &str, other: &str) -> bool {
+    measured_parts(one).zip(measured_parts(other)).is_some_and(|(one, other)| one == other)
+}
+
+/// Returns the measured parts of a figure's file; `None` if this version of the lab cannot read it.
+fn measured_parts(text: &str) -> Option<MeasuredParts> {
+    let mut parts: MeasuredParts = parse_toml(text, Path::new("lab/figures")).ok()?;
+    parts.scenario.description.clear();
+    Some(parts)
 }
 
 /// Simulates a figure, and writes its files. Returns `false` for a figure that is measured.
@@ -502,7 +582,7 @@ fn line(name: &str, paper: &str, title: &str) -> String {
 /// Measures a figure, and writes its files.
 ///
 /// # Errors
-/// [`LabError`].
+/// [`LabError`]; [`LabError::Unreliable`] once the report has been written.
 pub fn measure(
     names: &Names,
     programs: &Programs,
@@ -524,10 +604,8 @@ pub fn measure(
     say(&format!("== {}: {}", figure.figure.name, figure.figure.title));
     let mut report = crate::run(names, programs, &figure.scenario, say)?;
     report.constants = figure.figure.time_model.then(Constants::measure);
-    write_json(&folders.report(&figure.figure.name), &report)?;
-    write(&figure, &report, folders)?;
-    say(&format!("{}", folders.page(&figure.figure.name, "md").display()));
-    Ok(())
+    let outcome = Outcome::of(report.doubt(), name, folders);
+    publish_as(outcome, name, &report, folders, say, || write(&figure, &report, folders))
 }
 
 /// Rewrites the table and the drawing of a figure from its report.
@@ -616,5 +694,36 @@ mod tests {
             }
         }
         assert!(matches!(chosen("tos21-9z"), Err(LabError::NoFigure { .. })));
+    }
+
+    #[test]
+    fn an_unreliable_measurement_does_not_replace_a_better_page() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = Folders { pages: folder.path().join("pages"), reports: folder.path().to_owned() };
+        let publish = |outcome, report: &str| {
+            let write = || write_page(&folders.page("x", "md"), report);
+            publish_as(outcome, "x", &report, &folders, &mut |_| (), write)
+        };
+        let files =
+            || ["x.json", "pages/x.md"].map(|file| fs::read_to_string(folder.path().join(file)).unwrap());
+        let doubt = || "it rained".to_owned();
+        let refused = publish(Outcome::Doubtful(doubt()), "bad").unwrap_err().to_string();
+        assert!(refused.contains("not reliable: it rained"), "{refused}");
+        assert_eq!(files(), ["\"bad\"\n", "bad"]);
+        publish(Outcome::Reliable, "good").unwrap();
+        let refused = publish(Outcome::Worse(doubt()), "worse").unwrap_err().to_string();
+        assert!(refused.contains("x-unreliable.json"), "{refused}");
+        assert_eq!(files(), ["\"good\"\n", "good"]);
+        let nothing = Folders { pages: "/nowhere".into(), reports: "/nowhere".into() };
+        assert_eq!(Outcome::of(Some(doubt()), "tos21-8a", &nothing), Outcome::Doubtful(doubt()));
+        assert_eq!(Outcome::of(None, "tos21-8a", &nothing), Outcome::Reliable);
+    }
+
+    #[test]
+    fn a_doubt_stands_below_the_title() {
+        let page = "# T\n\n![T](x.svg)\n\nN.\n".to_owned();
+        let expected = "# T\n\n**These figures are not reliable: it rained.**\n\n![T](x.svg)\n\nN.\n";
+        assert_eq!(doubted(page.clone(), Some("it rained".to_owned())), expected);
+        assert_eq!(doubted(page.clone(), None), page);
     }
 }

@@ -7,15 +7,14 @@ use super::{
     About, Axis, Claim, ClaimRow, Kind, Measure, Quantity, block_of, claims_table, cold, collective,
     placements, reed_solomon, throughput,
 };
+use crate::pages;
 use crate::report::{Report, Row, markdown_table};
 
 /// Returns the complete page of a figure.
 pub(super) fn markdown(about: &About, report: &Report) -> String {
     let About { name, paper, title, note, .. } = about;
     let mut text = format!("# {paper}: {title}\n\n![{title}]({name}.svg)\n\n{note}\n\n");
-    if let Some(doubt) = report.doubt() {
-        text += &format!("**These figures are not reliable: {doubt}.**\n\n");
-    }
+    text += &report.doubt().map_or(String::new(), |doubt| pages::unreliable(&doubt));
     if !about.claim.is_empty() {
         text += &claims_table(about.claim.iter().map(|claim| claim_row(about, claim, report)).collect());
     }
