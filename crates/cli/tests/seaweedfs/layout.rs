@@ -2,7 +2,7 @@
 //! folder without the volume's metadata files.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use seaweedfs::{ShardName, Standing, VolumeName};
 
@@ -117,43 +117,6 @@ pub fn an_index_folder(world: &mut World) {
     wait_until_whole(world);
     // Mend also attaches when the index folder is given.
     world.attach(GRACE).wait_until_safe(2);
-    world.forget_locations(&world.both());
-    world.assert_whole();
-}
-
-/// Starts a server again, which uses its folders by these paths.
-fn restart_with(world: &mut World, at: usize, paths: &[PathBuf]) {
-    world.servers[at].kill();
-    world.servers[at].use_paths(paths);
-    world.start_server(at);
-    world.await_server(at);
-    wait_until_whole(world);
-}
-
-/// A server uses its second folder by a symbolic link, and its helper by the folder's own path.
-pub fn a_folder_with_two_paths(world: &mut World) {
-    let volume = world.pictures.clone();
-    let at = fullest(world, &volume);
-    let mut mend = world.attach(GRACE);
-    mend.kill_coordinator();
-    let folders = world.servers[at].folders.clone();
-    let link = world.weed.root.join("link");
-    std::os::unix::fs::symlink(&folders[1], &link).expect("made");
-    restart_with(world, at, &[folders[0].clone(), link.clone()]);
-    mend.start_coordinator();
-    mend.wait_until_safe(2);
-    let conditions = mend.ask(&["status"]).expect("it reports")["conditions"].to_string();
-    assert!(!conditions.contains("has the folders"), "{conditions}");
-    // A server with other folders than its helper would get no shard.
-    let name = shards_at(world, &volume, at).remove(0);
-    let (_, before) = world.lose(&name);
-    wait_until_as_it_was(world, &name, &before);
-    wait_until_whole(world);
-    assert_eq!(world.holder(&name).0, at, "it goes back to where it was");
-    wait_until_unlocked(world);
-    drop(mend);
-    restart_with(world, at, &folders);
-    fs::remove_file(link).expect("removed");
     world.forget_locations(&world.both());
     world.assert_whole();
 }

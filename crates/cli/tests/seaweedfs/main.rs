@@ -44,7 +44,6 @@ const CASES: &[(&str, Case<World>)] = &[
     ("status_names_a_volume_of_unknown_state", judging::a_volume_that_nobody_can_judge),
     ("shards_of_a_returning_server_are_surplus_and_removed", healing::a_server_that_goes),
     ("shards_are_stored_next_to_a_servers_index_files", layout::an_index_folder),
-    ("a_server_may_use_a_folder_by_another_path_than_its_helper", layout::a_folder_with_two_paths),
     ("corrupt_small_files_are_replaced", side_files::small_files_that_rot),
     ("checksums_of_an_earlier_encoding_are_not_used", side_files::checksums_of_an_earlier_encoding),
     ("a_shard_is_repaired_elsewhere_if_its_server_refuses_it", side_files::a_home_that_takes_nothing),

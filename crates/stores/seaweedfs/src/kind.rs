@@ -106,7 +106,6 @@ fn blocks(cluster: &Cluster, helper: &HelperConfig) -> Result<Arc<dyn Blocks>, K
     let folders: Vec<_> = settings.folders.iter().map(|folder| cluster.folder().join(folder)).collect();
     let index = settings.index_folder.as_ref().map(|folder| cluster.folder().join(folder));
     let blocks = ShardBlocks::open(&folders, index.as_deref())?;
-    blocks.mark_folders(helper.name.as_ref(), &folders);
     warn_of_indexes(&settings, &blocks)?;
     Ok(Arc::new(blocks))
 }

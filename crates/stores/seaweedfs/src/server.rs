@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::blocks::{Encoding, FolderMark, Ratio, VolumeName};
+use crate::blocks::{Encoding, Ratio, VolumeName};
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
@@ -344,31 +344,21 @@ impl VolumeServer {
         }
     }
 
-    /// Streams the first `stop` bytes of a metadata file; see [`pieces_of`](Self::pieces_of).
+    /// Streams the first `stop` bytes of a metadata file. Returns `None` if the server reports at once that
+    /// it does not have the file; some servers report that only in place of the first piece.
     async fn pieces(
         &self,
         volume: &VolumeName,
         file: SmallFile,
         stop: u64,
     ) -> Result<Option<Streaming<CopyFileResponse>>, AskError> {
-        self.pieces_of(volume, file.extension(), stop).await
-    }
-
-    /// Streams the first `stop` bytes of a volume's file with this extension. Returns `None` if the server reports at
-    /// once that it does not have the file; some servers report that only in place of the first piece.
-    async fn pieces_of(
-        &self,
-        volume: &VolumeName,
-        extension: &str,
-        stop: u64,
-    ) -> Result<Option<Streaming<CopyFileResponse>>, AskError> {
         // Servers answer a request for a file whose name is too long as if they could not read the file.
-        if !volume.can_have(extension) {
+        if !volume.can_have(file.extension()) {
             return Ok(None);
         }
         let request = CopyFileRequest {
             volume_id: volume.id(),
-            ext: extension.to_owned(),
+            ext: file.extension().to_owned(),
             compaction_revision: u32::MAX,
             stop_offset: stop,
             collection: volume.collection().to_owned(),
@@ -379,26 +369,6 @@ impl VolumeServer {
         match self.ask(COPY_FILE, ANSWER_LIMIT, client.copy_file(request)).await {
             Err(error) if is_missing(&error) => Ok(None),
             pieces => pieces.map(Some),
-        }
-    }
-
-    /// Whether one of the server's folders has this mark. If several have it, the last one counts.
-    ///
-    /// # Errors
-    /// [`AskError`].
-    pub(crate) async fn has_mark(&self, mark: &FolderMark) -> Result<bool, AskError> {
-        let stop = mark.content().len() as u64 + 1;
-        let pieces = self.pieces_of(mark.volume(), mark.extension(), stop).await?;
-        let Some(mut pieces) = pieces else { return Ok(false) };
-        let mut found = Vec::new();
-        loop {
-            match self.next(COPY_FILE, &mut pieces).await {
-                Err(error) if is_missing(&error) => return Ok(false),
-                piece => match piece? {
-                    Some(piece) => found.extend(piece.file_content),
-                    None => return Ok(found == mark.content()),
-                },
-            }
         }
     }
 

@@ -56,13 +56,6 @@ impl VolumeProcess {
         self.process = None;
     }
 
-    /// Makes the server use its folders by these paths from its next start on.
-    pub fn use_paths(&mut self, paths: &[PathBuf]) {
-        let dirs: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        let dir = self.arguments.iter_mut().find(|argument| argument.starts_with("-dir="));
-        *dir.expect("its folders") = format!("-dir={}", dirs.join(","));
-    }
-
     /// Makes the server keep its indexes in a separate folder (`-dir.idx`) from its next start on.
     ///
     /// # Panics

@@ -17,7 +17,6 @@ use block_files::{
 use store_api::BlockError;
 
 use super::ecsum::{Ecsum, EcsumError, MAX_FILE_BYTES, predates};
-use super::folder_mark::FolderMark;
 use super::name::{ShardName, VolumeName};
 use super::vif::{Encoding, Ratio, VolumeInfo};
 
@@ -96,19 +95,6 @@ impl Folders {
         }
         let (own_names, is_wait_logged) = Default::default();
         Self { data, small, watches, left_out, own_names, is_wait_logged, _locks: locks }
-    }
-
-    /// Writes a helper's marks into the folders of shards; `paths` are their paths in `mend.toml`, in the same order. A
-    /// mark that cannot be written is missing only if the server uses another path than its helper.
-    pub(super) fn mark(&self, helper: &str, paths: &[PathBuf]) {
-        let write = |(folder, path): (&PathBuf, &PathBuf)| {
-            let (watch, folder, mark) = (self.watch(folder), folder.clone(), FolderMark::new(helper, path));
-            (Arc::clone(&watch), move || watch.look(|| mark.write(&folder)))
-        };
-        let used = self.data.iter().zip(paths).filter(|(folder, _)| !self.left_out.contains(*folder));
-        for error in look_at_all(used.map(write).collect()).into_iter().filter_map(Result::err) {
-            tracing::warn!(%error, "cannot mark a folder, so the coordinator can only compare its paths");
-        }
     }
 
     /// Runs `work`, one short use of a folder's disk by paths. An error that is the fault of the disk proves nothing

@@ -7,7 +7,6 @@
 //! `docs/reference/seaweedfs.md` describes the files.
 
 mod ecsum;
-mod folder_mark;
 mod folders;
 mod learned;
 mod name;
@@ -48,7 +47,6 @@ pub mod fuzzing {
 pub(crate) use ecsum::made;
 pub(crate) use ecsum::predates;
 pub use ecsum::{Ecsum, EcsumError, ShardSums};
-pub(crate) use folder_mark::FolderMark;
 pub use name::{EncodedVolume, MAX_SHARDS, NotAShard, NotAnEncoding, ShardName, VolumeName};
 pub use shard_blocks::{Protection, ShardBlocks, ShardFacts};
 pub use vif::{Encoding, Ratio, VifError, VolumeInfo};

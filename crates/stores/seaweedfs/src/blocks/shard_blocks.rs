@@ -75,12 +75,6 @@ impl ShardBlocks {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Marks the folders as those of a helper, so that the coordinator recognizes them if the server has other paths.
-    /// `folders` are those with which this value was [opened](Self::open).
-    pub(crate) fn mark_folders(&self, helper: &str, folders: &[PathBuf]) {
-        self.shared.folders.mark(helper, folders);
-    }
-
     /// Opens a shard by its block ID.
     ///
     /// # Errors

@@ -157,23 +157,6 @@ fn shards_and_their_facts_are_reported() {
     assert!(matches!(blocks.open_block(&id("p_5.dat")), Err(BlockError::BadName(_))));
 }
 
-/// The helper uses the second folder by a symbolic link. No server has used the first one.
-#[test]
-fn a_mark_names_a_folder_of_the_server_as_the_helper_knows_it() {
-    let server = Server::new();
-    let folders = ["a", "link"].map(|name| server.folder(name));
-    std::os::unix::fs::symlink(server.folder("b"), &folders[1]).expect("made");
-    server.write("b/vol_dir.uuid", b"3f2a");
-    ShardBlocks::open(&folders, None).expect("two folders").mark_folders("vs-a", &folders);
-    let marks = |folder: &str| {
-        let names = server.names(folder).into_iter();
-        names.filter(|name| name.ends_with(".mark")).collect::<Vec<_>>()
-    };
-    assert_eq!((marks("a").len(), marks("b").len()), (0, 1));
-    let written = fs::read(server.folder("b").join(&marks("b")[0])).expect("there");
-    assert_eq!(written, FolderMark::new("vs-a", &folders[1]).content());
-}
-
 #[test]
 fn a_second_helper_cannot_open_a_folder() {
     let server = Server::new();

@@ -3,9 +3,6 @@
 //! A helper sees only the folders in `mend.toml`. In another one, it finds no shard, and neither an old copy of a shard nor
 //! files that another encoding has left. So while the folders of a server differ, it gets no shards, and its helper's word
 //! that a shard is missing does not count if the master lists the shard there.
-//!
-//! The paths of a server are true on its own machine only. If they differ from those of the helper, the server is asked
-//! for the marks that its helper has left in all folders. If it returns them, both have the same folders.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,26 +14,16 @@ use tokio::time::Instant;
 
 use super::open::Attachment;
 use super::state::{Knowledge, Shared};
-use crate::blocks::FolderMark;
-use crate::error::AskError;
 use crate::listing::{Server, ServerId};
-use crate::server::VolumeServer;
+use crate::server::ServerStatus;
 
 /// Interval at which a server is asked for its folders. A server may restart with other folders between two listings.
 const ASK_EVERY: Duration = Duration::from_secs(300);
-/// A server that has not answered, or whose folders differ, is asked again after this time.
+/// A server that has not answered is asked again after this time.
 const ASK_AGAIN: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Interval at which new servers are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-
-/// A server's answer about its folders.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reported {
-    pub folders: Vec<PathBuf>,
-    /// Whether the server has returned its helper's marks of all folders of the helper.
-    pub has_marks: bool,
-}
 
 /// The servers whose folders differ from those of their helpers.
 #[derive(Default)]
@@ -79,13 +66,12 @@ impl ServerFolders {
         &mut self,
         (id, server): (&ServerId, &Server),
         attachment: &Attachment,
-        reported: Option<&Reported>,
+        reported: Option<&[PathBuf]>,
         now: Instant,
     ) {
-        self.next.insert(id.clone(), now + ASK_AGAIN);
+        self.next.insert(id.clone(), now + reported.map_or(ASK_AGAIN, |_| ASK_EVERY));
         let (Some(reported), Some(own)) = (reported, attachment.folders_of(id, server)) else { return };
         if !differ(reported, own) {
-            self.next.insert(id.clone(), now + ASK_EVERY);
             self.differing.remove(id);
             return;
         }
@@ -94,31 +80,19 @@ impl ServerFolders {
             "volume server {id} has the folders {}, but its helper {helper} has {}, so Mend builds no shards there; \
              set `folders` of this helper in mend.toml to the server's -dir folders, on the machines of the helper and \
              of the coordinator, and restart both",
-            named(&reported.folders),
+            named(reported),
             named(own)
         );
         self.differing.insert(id.clone(), line);
     }
 }
 
-/// Whether the folders that a server has reported differ from those of its helper. Equally many are the same if the server
-/// has the marks of all. Otherwise their paths are compared. If none is the same, the server probably runs in a
-/// container with other paths. Relative paths may stand for any.
-fn differ(Reported { folders, has_marks }: &Reported, own: &[PathBuf]) -> bool {
+/// Whether the folders that a server has reported differ from those of its helper. If none of them has the same path, but
+/// there are equally many, the server probably runs in a container with other paths. Relative paths may stand for any.
+fn differ(reported: &[PathBuf], own: &[PathBuf]) -> bool {
     let is_same = |folder: &PathBuf| own.contains(folder);
     let is_other = |folder: &PathBuf| folder.is_absolute() && !is_same(folder);
-    let have_other_paths = folders.iter().any(is_same) && folders.iter().any(is_other);
-    folders.len() != own.len() || have_other_paths && !has_marks
-}
-
-/// Whether a server returns all these marks.
-async fn has_marks(server: &VolumeServer, marks: &[FolderMark]) -> Result<bool, AskError> {
-    for mark in marks {
-        if !server.has_mark(mark).await? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+    reported.len() != own.len() || reported.iter().any(is_same) && reported.iter().any(is_other)
 }
 
 fn named(folders: &[PathBuf]) -> String {
@@ -132,39 +106,19 @@ impl Knowledge {
         state.folders.due(state.view.volumes().servers(), &self.attachment, Instant::now())
     }
 
-    fn note_folders(&self, id: &ServerId, reported: Option<&Reported>) {
+    fn note_status(&self, id: &ServerId, status: Option<&ServerStatus>) {
+        let reported = status.map(|status| {
+            status.folders.iter().map(|(folder, _)| PathBuf::from(folder)).collect::<Vec<PathBuf>>()
+        });
         let mut state = self.state();
         let state = &mut *state;
         let Some(server) = state.view.volumes().servers().get(id) else { return };
-        state.folders.note((id, server), &self.attachment, reported, Instant::now());
+        state.folders.note((id, server), &self.attachment, reported.as_deref(), Instant::now());
     }
 
-    /// Returns the folders that a server reports, and asks for marks if the paths alone are not those of its helper.
-    async fn folders_at(&self, id: &ServerId) -> Option<Reported> {
-        let asked = async {
-            let server = self.connect(id).await.ok()?;
-            let status = server.status().await.ok()?;
-            Some((server, status))
-        };
-        let (server, status) = tokio::time::timeout(ANSWER_LIMIT, asked).await.ok().flatten()?;
-        let folders = status.folders.into_iter().map(|(folder, _)| PathBuf::from(folder)).collect();
-        let (own, marks) = self.own_folders(id)?;
-        let reported = Reported { folders, has_marks: false };
-        if !differ(&reported, &own) {
-            return Some(reported);
-        }
-        // A server that does not answer must not hide that the folders differ.
-        let asked = tokio::time::timeout(ANSWER_LIMIT, has_marks(&server, &marks)).await;
-        Some(Reported { has_marks: matches!(asked, Ok(Ok(true))), ..reported })
-    }
-
-    /// Returns the folders of a connected server's helper, with the helper's mark of each.
-    fn own_folders(&self, id: &ServerId) -> Option<(Vec<PathBuf>, Vec<FolderMark>)> {
-        let state = self.state();
-        let server = state.view.volumes().servers().get(id)?;
-        let helper = self.attachment.helper_of(id, server)?;
-        let own = self.attachment.folders_of(id, server)?;
-        Some((own.to_vec(), own.iter().map(|path| FolderMark::new(helper, path)).collect()))
+    async fn status_of(&self, server: &ServerId) -> Option<ServerStatus> {
+        let asked = async { self.connect(server).await.ok()?.status().await.ok() };
+        tokio::time::timeout(ANSWER_LIMIT, asked).await.ok().flatten()
     }
 }
 
@@ -183,10 +137,10 @@ pub(super) async fn compare(shared: &Arc<Shared>) {
     let mut asking = JoinSet::new();
     for server in shared.known.due_servers() {
         let known = Arc::clone(&shared.known);
-        asking.spawn(async move { (known.folders_at(&server).await, server) });
+        asking.spawn(async move { (known.status_of(&server).await, server) });
     }
-    for (reported, server) in asking.join_all().await {
-        shared.known.note_folders(&server, reported.as_ref());
+    for (status, server) in asking.join_all().await {
+        shared.known.note_status(&server, status.as_ref());
     }
 }
 
@@ -199,13 +153,9 @@ mod tests {
         folders.split_whitespace().map(PathBuf::from).collect()
     }
 
-    fn reported(folders: &str, has_marks: bool) -> Reported {
-        Reported { folders: paths(folders), has_marks }
-    }
-
     #[test]
     fn folders_differ_if_the_helper_cannot_see_all_of_them() {
-        for (folders, own, found) in [
+        for (reported, own, found) in [
             ("/a /b", "/a /b", false),
             ("/a/ /b", "/b /a", false),
             ("/a /b", "/a", true),
@@ -215,19 +165,8 @@ mod tests {
             ("/data1 /data2", "/srv/weed/1", true),
             ("data /b", "/srv/data /b", false),
         ] {
-            assert_eq!(differ(&reported(folders, false), &paths(own)), found, "{folders} and {own}");
+            assert_eq!(differ(&paths(reported), &paths(own)), found, "{reported} and {own}");
         }
-    }
-
-    /// The server knows the helper's second folder by a symbolic link, by a detour or relative to its working directory.
-    #[test]
-    fn paths_do_not_matter_if_the_server_has_the_marks_of_all_folders() {
-        for folders in ["/a /link", "/a /a/../b", "/a b", "/link1 /link2"] {
-            assert!(!differ(&reported(folders, true), &paths("/a /b")), "{folders}");
-        }
-        assert!(differ(&reported("/a /link", false), &paths("/a /b")));
-        assert!(differ(&reported("/a /b /c", true), &paths("/a /b")), "the helper does not know one");
-        assert!(differ(&reported("/a", true), &paths("/a /b")));
     }
 
     #[test]
@@ -241,9 +180,9 @@ mod tests {
         let start = Instant::now();
         let mut folders = ServerFolders::default();
         assert_eq!(folders.due(&servers, &attachment, start), std::slice::from_ref(&id), "`b` has no helper");
-        let note = |folders: &mut ServerFolders, told: Option<&str>, now: Instant| {
-            let told = told.map(|folders| reported(folders, false));
-            folders.note((&id, &servers[&id]), &attachment, told.as_ref(), now);
+        let note = |folders: &mut ServerFolders, reported: Option<&str>, now: Instant| {
+            let reported = reported.map(paths);
+            folders.note((&id, &servers[&id]), &attachment, reported.as_deref(), now);
         };
         note(&mut folders, Some("/d0 /d1 /d2"), start);
         let line = folders.difference(&id).expect("they differ").to_owned();
@@ -251,7 +190,7 @@ mod tests {
             assert!(line.contains(part), "{line}");
         }
         assert_eq!(folders.lines(&servers).collect::<Vec<_>>(), [line]);
-        assert_eq!(folders.due(&servers, &attachment, start + ASK_AGAIN / 2), []);
+        assert_eq!(folders.due(&servers, &attachment, start + ASK_EVERY / 2), []);
         assert_eq!(folders.due(&BTreeMap::new(), &attachment, start), [], "it has disconnected");
         assert_eq!(folders.lines(&BTreeMap::new()).count(), 0);
         assert_eq!(
@@ -262,11 +201,7 @@ mod tests {
         note(&mut folders, None, start);
         assert!(folders.difference(&id).is_some(), "it has not answered");
         assert_eq!(folders.due(&servers, &attachment, start + ASK_AGAIN), std::slice::from_ref(&id));
-        note(&mut folders, Some("/d0 /link"), start);
-        assert!(folders.difference(&id).is_some(), "the server has no marks");
-        let by_link = Reported { folders: paths("/d0 /link"), has_marks: true };
-        folders.note((&id, &servers[&id]), &attachment, Some(&by_link), start);
+        note(&mut folders, Some("/d0 /d1"), start);
         assert_eq!(folders.difference(&id), None);
-        assert_eq!(folders.due(&servers, &attachment, start + ASK_EVERY / 2), []);
     }
 }

@@ -7,7 +7,6 @@ use super::*;
 use crate::blocks::{Encoding, Ratio};
 use crate::storage::doubles::{LIST_EVERY, Paper, attachment, listing, start};
 use crate::storage::encoding_files::Known;
-use crate::storage::server_folders::Reported;
 
 /// The catalog's disk is full when a new server connects with a shard that another server has lost.
 #[test]
@@ -96,8 +95,7 @@ fn a_helper_that_does_not_know_all_folders_cannot_say_that_a_shard_is_missing() 
     {
         let (server, mut state) = (ServerId("a".to_owned()), known.state());
         let connected = listing(["a"]).servers;
-        let reported = Reported { folders: folders.to_vec(), has_marks: false };
-        state.folders.note((&server, &connected[&server]), &attachment, Some(&reported), Instant::now());
+        state.folders.note((&server, &connected[&server]), &attachment, Some(&folders[..]), Instant::now());
     }
     let find = |shard: u16, state: BlockState| {
         let found = (StripeId("c_5".to_owned()), BlockIndex(shard), NodeId(shard.into()), state);
