@@ -264,7 +264,7 @@ pub(crate) mod tests {
         let has_changes = || repository.commit_of_code().ends_with('+');
         repository.write("crates/gf/perf.data", "x");
         repository.write("notes.toml", "x");
-        repository.write("docs/new.md", "x");
+        repository.write("docs/new.txt", "x");
         assert!(!has_changes());
         for file in ["crates/gf/new/ä b.rs", "lab/figures/x.toml", "java/A.java"] {
             let path = repository.write(file, "x");
