@@ -59,12 +59,12 @@ pub(super) fn run(
     }
     let mut lab = HdfsLab::up(names, programs, hadoop, MACHINES, Pace::Default)?;
     POLICIES.iter().for_each(|policy| lab.cluster.console().make_policy_folder(policy.name));
-    let mut measuring = Measuring { lab, args, say, book, commands: Commands::None };
+    let mut measuring = HdfsBench { lab, args, say, book, commands: Commands::None };
     measuring.all(&open)?;
     measuring.book.publish()
 }
 
-struct Measuring<'a> {
+struct HdfsBench<'a> {
     lab: HdfsLab,
     args: &'a BenchArgs,
     say: Say<'a>,
@@ -86,7 +86,7 @@ fn only(tasks: &[Task], is_so: impl Fn(&Task) -> bool) -> Vec<Task> {
     tasks.iter().copied().filter(|task| is_so(task)).collect()
 }
 
-impl Measuring<'_> {
+impl HdfsBench<'_> {
     fn all(&mut self, tasks: &[Task]) -> Result<(), LabError> {
         let stock = only(tasks, |task| !task.needs_mend());
         if !stock.is_empty() {

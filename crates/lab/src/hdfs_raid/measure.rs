@@ -48,7 +48,7 @@ pub(super) fn run(
         return book.publish();
     }
     let lab = HdfsLab::up(names, programs, hadoop()?, MACHINES, Pace::Short)?;
-    let mut measuring = Measuring { lab, args, say, book };
+    let mut measuring = RaidBench { lab, args, say, book };
     measuring.all(&todo)?;
     measuring.book.publish()
 }
@@ -118,14 +118,14 @@ fn rounds<T>(items: &[(T, usize)]) -> impl Iterator<Item = &T> {
     (0..most).flat_map(of_round)
 }
 
-struct Measuring<'a> {
+struct RaidBench<'a> {
     lab: HdfsLab,
     args: &'a HdfsRaidArgs,
     say: Say<'a>,
     book: Book<Detail>,
 }
 
-impl Measuring<'_> {
+impl RaidBench<'_> {
     fn all(&mut self, todo: &Todo) -> Result<(), LabError> {
         let mut mend = self.attach_to_encode()?;
         for (point, readers) in &todo.reads {

@@ -48,7 +48,7 @@ pub(super) fn run(
         return book.publish();
     }
     let lab = SeaweedLab::up(names, programs, weed, args.encrypted)?;
-    let mut measuring = Measuring { lab, args, say, book, volumes: Vec::new(), next_victim: 1 };
+    let mut measuring = SeaweedfsBench { lab, args, say, book, volumes: Vec::new(), next_victim: 1 };
     measuring.servers(&servers, &reads)?;
     measuring.losses(&losses)?;
     (measuring.say)("reading all objects");
@@ -56,7 +56,7 @@ pub(super) fn run(
     measuring.book.publish()
 }
 
-struct Measuring<'a> {
+struct SeaweedfsBench<'a> {
     lab: SeaweedLab,
     args: &'a BenchArgs,
     say: Say<'a>,
@@ -67,7 +67,7 @@ struct Measuring<'a> {
     next_victim: usize,
 }
 
-impl Measuring<'_> {
+impl SeaweedfsBench<'_> {
     /// Carries out each task once in every round, until the report has all its repetitions.
     fn rounds(
         &mut self,
