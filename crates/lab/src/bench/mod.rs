@@ -20,6 +20,7 @@ pub use crate::finding::{Finding, Verdict};
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
 use crate::network::Names;
+use crate::pages::unreliable;
 use crate::parts::{Parts, unwritten};
 use crate::report::Report;
 use crate::run::Say;
@@ -162,7 +163,9 @@ fn page(parts: &Parts<Part>, names: &[&str]) -> String {
         .map(|report| format!("\n## {}\n\n{}", report.scenario.name, report.to_markdown()))
         .collect();
     let (machine, findings) = (parts.machine.summary(), findings_of(parts, names));
-    format!("# Targets\n\n{machine}\n\n{ABOUT}\n{}{details}", finding::table(&findings))
+    let doubts: Vec<String> = reports_of(parts, names).filter_map(doubt).collect();
+    let warning = if doubts.is_empty() { String::new() } else { unreliable(&doubts.join("; ")) };
+    format!("# Targets\n\n{warning}{machine}\n\n{ABOUT}\n{}{details}", finding::table(&findings))
 }
 
 const ABOUT: &str = "\

@@ -95,15 +95,15 @@ fn cells(row: &Computed) -> Vec<String> {
 }
 
 fn markdown(report: &ComputeReport) -> String {
-    let Machine { processor, kernel: system, commit, .. } = &report.machine;
+    let machine = report.machine.summary();
     let rows: Vec<_> = report.rows.iter().map(cells).collect();
     let table = markdown_table(&["chunk", "k", "conventional ms", "PPR ms", "PPR is faster"], &rows);
     let kernel = &report.kernel;
     format!(
         "# {PAPER}: {TITLE}\n\n![{TITLE}]({NAME}.svg)\n\nThe paper: PPR is faster at every size, and the \
-         advantage grows with k; it prints no figures. Here: the kernel {kernel} on one core of a \
-         {processor}, Linux {system}, commit {commit}; the computing time of a repair without any overlap. \
-         In Mend, computing overlaps with the network, slice by slice.\n\n{table}"
+         advantage grows with k; it prints no figures. Here: the computing time of a repair on one core, without \
+         any overlap, with the kernel {kernel}. In Mend, computing overlaps with the network, slice by \
+         slice.\n\n{machine}\n\n{table}"
     )
 }
 
