@@ -34,6 +34,7 @@ use super::needles::{
 };
 use super::open::NOT_AUTOMATIC;
 use super::state::{Knowledge, Shared, State};
+use super::unwritten::Record;
 use crate::blocks::{Encoding, ShardName, VolumeName};
 use crate::error::AskError;
 use crate::listing::ServerId;
@@ -107,6 +108,15 @@ impl Late {
         format!("{PREFIX}{}/{}", self.block, self.server)
     }
 
+    fn record(&self) -> Record {
+        (self.key(), Some(serde_json::to_value(self).expect("plain text")))
+    }
+
+    /// Returns the entry of the same shard on another server.
+    fn at(&self, server: &ServerId) -> Self {
+        Self { server: server.0.clone(), ..self.clone() }
+    }
+
     fn shard(&self) -> Option<ShardName> {
         self.block.parse().ok()
     }
@@ -149,27 +159,42 @@ impl State {
     /// Records that a server may not heed all deletions of a shard's volume, and why.
     fn note_late(&mut self, it: &Late, why: String) {
         if !self.late_deletions.entries.contains_key(it) {
-            let value = serde_json::to_value(it).expect("plain text");
-            self.keep_records([(it.key(), Some(value))]);
+            self.keep_records([it.record()]);
         }
         self.late_deletions.entries.insert(it.clone(), why);
-    }
-
-    /// Continues the late deletions, and the second looks, at a server that is listed under another ID now.
-    pub fn rename_late_deletions(&mut self, former: &ServerId, server: &ServerId) {
-        let renamed = self.late_deletions.entries.extract_if(.., |it, _| it.server == former.0);
-        let renamed: Vec<(Late, String)> = renamed.collect();
-        for (it, why) in renamed {
-            self.keep_records([(it.key(), None)]);
-            self.note_late(&Late { server: server.0.clone(), ..it }, why);
-        }
-        second_looks::rename(self, former, server);
     }
 
     fn forget_late(&mut self, it: &Late) {
         if self.late_deletions.entries.remove(it).is_some() {
             self.keep_records([(it.key(), None)]);
         }
+    }
+}
+
+/// Continues the late deletions, and the second looks, at a server that is listed under another ID now. The old and new
+/// records change in one commit, because the coordinator may die in between.
+pub(super) fn rename(state: &mut State, former: &ServerId, server: &ServerId) {
+    let renamed = state.late_deletions.entries.extract_if(.., |it, _| it.server == former.0);
+    let renamed: Vec<(Late, String)> = renamed.collect();
+    let records: Vec<Record> =
+        renamed.iter().flat_map(|(it, _)| [(it.key(), None), it.at(server).record()]).collect();
+    state.keep_records(records);
+    state.late_deletions.entries.extend(renamed.into_iter().map(|(it, why)| (it.at(server), why)));
+    second_looks::rename(state, former, server);
+}
+
+/// Records that the disks of a server, given with their shards of a volume, may not heed the same deletions, and why.
+pub(super) fn note_late_on_disks(
+    state: &mut State,
+    name: &VolumeName,
+    server: &ServerId,
+    disks: &BTreeMap<u32, Vec<u8>>,
+    why: &str,
+) {
+    tracing::warn!(volume = %name, %server, why, "a server may not heed all deletions on each disk");
+    for &shard in disks.values().filter_map(|shards| shards.first()) {
+        let shard = ShardName { volume: name.clone(), shard };
+        state.note_late(&Late::new(&shard, server), why.to_owned());
     }
 }
 
@@ -585,6 +610,19 @@ impl Shared {
     /// # Errors
     /// The reason, as text.
     pub(super) async fn check_journal(&self, name: &VolumeName, server: &ServerId) -> Result<(), String> {
+        let found = self.foreign_journal_on(name, server).await?;
+        found.map_or(Ok(()), |why| Err(foreign(name, server, why)))
+    }
+
+    /// Returns why the journal on a server is of another encoding of the volume; `None` if it may be of the current one.
+    ///
+    /// # Errors
+    /// The reason for the failure, as text.
+    pub(super) async fn foreign_journal_on(
+        &self,
+        name: &VolumeName,
+        server: &ServerId,
+    ) -> Result<Option<&'static str>, String> {
         let (expected, has_idle_disk) = {
             let state = self.known.state();
             let expected = state.view.expected(name.id()).ok_or(UNKNOWN_ENCODING)?;
@@ -595,9 +633,7 @@ impl Shared {
             foreign_journal(&connection, name, expected.encoding, has_idle_disk).await
         };
         let asked = timeout(JOURNAL_LIMIT, asked).await;
-        let found =
-            asked.map_err(|_| format!("{server} has not reported the age of its {name}.ecj in time"))?;
-        found?.map_or(Ok(()), |why| Err(foreign(name, server, why)))
+        asked.map_err(|_| format!("{server} has not reported the age of its {name}.ecj in time"))?
     }
 }
 

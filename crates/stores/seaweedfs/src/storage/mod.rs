@@ -105,7 +105,7 @@ impl System for Shared {
 
     fn heed(&self, write: &RecordWrite, _: &Done) {
         if let RecordWrite::ForgetNode(node) = write {
-            self.known.state().forget_node(*node);
+            server_ids::forget_node(&mut self.known.state(), *node);
         }
     }
 

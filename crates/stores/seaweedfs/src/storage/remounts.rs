@@ -3,7 +3,7 @@
 //!
 //! A server that has mounted no shards of a volume answers a client's deletion with success, and does not record it. So
 //! as little as possible happens while none are mounted. If the shards are on several disks, some stay mounted, unless an
-//! index is replaced: all disks may use the same one.
+//! index is replaced, because all disks may use the same one, or the journal is of another encoding.
 //!
 //! **Invariants:** the shards are mounted again however the work in between ends. Before another server unmounts
 //! shards of the volume, the master's listing shows whether these are mounted again.
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claims::Hold;
+use super::deletions::note_late_on_disks;
 use super::needles::journalled;
 use super::publishing::check_mounted;
 use super::state::Shared;
@@ -25,6 +26,8 @@ use crate::volumes::Volumes;
 /// Number and interval of the attempts to mount a shard again.
 const MOUNT_TRIES: usize = 5;
 const MOUNT_AGAIN: Duration = Duration::from_millis(200);
+/// Why deletions of the first turn may be missing on the first disk although none was seen.
+const IDLE_DISK: &str = "the journal that it returns may be on a disk without shards of the volume";
 
 /// Why a brief unmount has failed.
 #[derive(Debug)]
@@ -159,6 +162,79 @@ async fn mount_again<S: Mounts>(server: &S, name: &VolumeName, shard: u8) -> Res
     Ok(())
 }
 
+/// The calls with which a server remounts its shards in turns.
+trait Turns: Sync {
+    /// Unmounts and mounts all shards except these.
+    fn remount_except(&self, kept: &[u8]) -> impl Future<Output = Result<(), RemountError>> + Send;
+
+    /// Returns the deletions in the journal on the server's last disk.
+    fn journal(&self) -> impl Future<Output = Result<BTreeSet<u64>, String>> + Send;
+
+    /// Makes a deletion, which a server does on its first disk with mounted shards.
+    fn delete(&self, needle: u64) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// A server whose shards of a volume are remounted under the cluster's lock.
+struct Remount<'r> {
+    shared: &'r Shared,
+    hold: &'r Hold,
+    name: &'r VolumeName,
+    server: &'r ServerId,
+    connection: &'r VolumeServer,
+}
+
+impl Turns for Remount<'_> {
+    async fn remount_except(&self, kept: &[u8]) -> Result<(), RemountError> {
+        let kept = (self.connection, kept);
+        self.shared.remounted_except(self.hold, self.name, self.server, kept, async { Ok(()) }).await
+    }
+
+    async fn journal(&self) -> Result<BTreeSet<u64>, String> {
+        let expected = self.shared.known.state().view.expected(self.name.id());
+        let expected = expected.ok_or("the state of the volume is unknown")?;
+        journalled(self.connection, self.name, expected.encoding).await
+    }
+
+    async fn delete(&self, needle: u64) -> Result<(), String> {
+        self.shared.lock.check(self.hold).await?;
+        let done = self.connection.delete_needle(self.name, needle).await;
+        done.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// Remounts a server's shards of several disks in turns. Then makes the deletions again that the last disk has recorded
+/// meanwhile: the disks that were unmounted do not heed them. Returns the result of the turns, and that of these
+/// deletions.
+async fn in_turns<T: Turns>(
+    turns: &T,
+    disks: &BTreeMap<u32, Vec<u8>>,
+) -> (Result<(), RemountError>, Result<(), String>) {
+    let before = turns.journal().await;
+    let mut done = Ok(());
+    for kept in kept_by_turn(disks) {
+        done = turns.remount_except(&kept).await;
+        if done.is_err() {
+            break;
+        }
+    }
+    let repeated = match before {
+        Ok(before) => repeat_deletions(turns, &before).await,
+        Err(why) => Err(format!("cannot read its journal: {why}")),
+    };
+    (done, repeated)
+}
+
+/// Makes the deletions again that were added to the journal since `before`. Goes on after one that fails.
+async fn repeat_deletions<T: Turns>(turns: &T, before: &BTreeSet<u64>) -> Result<(), String> {
+    let after = turns.journal().await.map_err(|why| format!("cannot read its journal: {why}"))?;
+    let mut done = Ok(());
+    for &needle in after.difference(before) {
+        let repeated = turns.delete(needle).await;
+        done = done.and(repeated.map_err(|why| format!("cannot repeat a deletion on its first disk: {why}")));
+    }
+    done
+}
+
 impl Shared {
     /// Unmounts and mounts all of a server's shards of a volume, so that the server drops its cached locations of other
     /// shards and opens its files again. If they are on several disks, the shards of the last disk stay mounted while the
@@ -174,46 +250,18 @@ impl Shared {
         connection: &VolumeServer,
     ) -> Result<(), RemountError> {
         let disks = self.known.state().view.volumes().shards_by_disk(name.id(), server);
-        let before = if disks.len() > 1 { self.journal_of(name, connection).await } else { None };
-        let mut done = Ok(());
-        for kept in kept_by_turn(&disks) {
-            let kept = (connection, kept.as_slice());
-            done = self.remounted_except(hold, name, server, kept, async { Ok(()) }).await;
-            if done.is_err() {
-                break;
-            }
+        // A deletion of the first turn would make a journal of another encoding look like a current one.
+        if disks.len() < 2 || self.foreign_journal_on(name, server).await?.is_some() {
+            return self.remounted(hold, name, server, connection, async { Ok(()) }).await;
         }
-        if let Some(before) = before {
-            self.repeat_deletions(hold, name, connection, &before).await;
+        let has_idle_disk = self.known.state().view.volumes().has_idle_disk(name.id(), server);
+        let turns = Remount { shared: self, hold, name, server, connection };
+        let (done, repeated) = in_turns(&turns, &disks).await;
+        let is_sure = if has_idle_disk { Err(IDLE_DISK.to_owned()) } else { Ok(()) };
+        if let Err(why) = repeated.and(is_sure) {
+            note_late_on_disks(&mut self.known.state(), name, server, &disks, &why);
         }
         done
-    }
-
-    /// Returns the deletions in the journal on a server's last disk, if it can be read.
-    async fn journal_of(&self, name: &VolumeName, connection: &VolumeServer) -> Option<BTreeSet<u64>> {
-        let expected = self.known.state().view.expected(name.id())?;
-        journalled(connection, name, expected.encoding).await.ok()
-    }
-
-    /// Makes the deletions again that were added to the journal on a server's last disk since `before`. A server makes a
-    /// deletion on its first disk with mounted shards, so the disks that were unmounted meanwhile do not heed it.
-    async fn repeat_deletions(
-        &self,
-        hold: &Hold,
-        name: &VolumeName,
-        connection: &VolumeServer,
-        before: &BTreeSet<u64>,
-    ) {
-        let after = self.journal_of(name, connection).await.unwrap_or_default();
-        for &needle in after.difference(before) {
-            let done = match self.lock.check(hold).await {
-                Ok(()) => connection.delete_needle(name, needle).await.map_err(|error| error.to_string()),
-                Err(why) => Err(why),
-            };
-            if let Err(why) = done {
-                tracing::warn!(volume = %name, needle, why, "cannot repeat a deletion on a server's first disk");
-            }
-        }
     }
 
     /// Unmounts all of a server's shards of a volume while `work` runs, then mounts them again. The server
@@ -368,24 +416,81 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_server_with_shards_on_several_disks_has_some_mounted_at_every_moment() {
-        let disks: BTreeMap<u32, Vec<u8>> = [(0, vec![1]), (1, vec![4]), (3, vec![7])].into();
-        let server = Server { lost: 9, ..Server::new(false) };
-        let mut remounted = Vec::new();
-        for kept in kept_by_turn(&disks) {
-            let shards: Vec<u8> =
-                server.mounted().into_iter().filter(|shard| !kept.contains(shard)).collect();
+    /// A remount of a server with shards on three disks. During the first turn, a client deletes needle 8.
+    struct Turning {
+        server: Server,
+        has_journal: bool,
+        /// The shards that stayed mounted in each turn.
+        kept: Mutex<Vec<Vec<u8>>>,
+        repeated: Mutex<Vec<u64>>,
+    }
+
+    impl Turns for Turning {
+        async fn remount_except(&self, kept: &[u8]) -> Result<(), RemountError> {
+            self.kept.lock().expect("not poisoned").push(kept.to_vec());
+            let mut shards = self.server.mounted();
+            shards.retain(|shard| !kept.contains(shard));
             let work = async {
-                assert_eq!(server.mounted(), kept);
+                assert!(!kept.is_empty());
+                assert_eq!(self.server.mounted(), kept);
                 Ok(())
             };
-            let (done, failed) = unmounted_during(&server, &volume(), &shards, work).await;
-            assert!(done.is_ok() && failed.is_empty() && !kept.is_empty());
-            remounted.extend(shards);
+            let (done, mut failed) = unmounted_during(&self.server, &volume(), &shards, work).await;
+            done?;
+            failed.pop_first().map_or(Ok(()), |(_, why)| Err(RemountError::Unsettled(why)))
         }
-        assert_eq!(remounted, [1, 4, 7]);
+
+        async fn journal(&self) -> Result<BTreeSet<u64>, String> {
+            let is_before = self.kept.lock().expect("not poisoned").is_empty();
+            match self.has_journal {
+                true if is_before => Ok([3].into()),
+                true => Ok([3, 8].into()),
+                false => Err("it cannot be read".to_owned()),
+            }
+        }
+
+        async fn delete(&self, needle: u64) -> Result<(), String> {
+            self.repeated.lock().expect("not poisoned").push(needle);
+            Ok(())
+        }
+    }
+
+    fn disks() -> BTreeMap<u32, Vec<u8>> {
+        [(0, vec![1]), (1, vec![4]), (3, vec![7])].into()
+    }
+
+    /// Remounts the shards of a server that cannot mount `lost`. Returns whether the turns have succeeded, the result of
+    /// the repeated deletions, the shards that stayed mounted in each turn, and the repeated deletions.
+    async fn turned(lost: u8, has_journal: bool) -> (bool, Result<(), String>, Vec<Vec<u8>>, Vec<u64>) {
+        let server = Server { lost, ..Server::new(false) };
+        let turns = Turning { server, has_journal, kept: Mutex::default(), repeated: Mutex::default() };
+        let (done, repeated) = in_turns(&turns, &disks()).await;
+        let kept = turns.kept.into_inner().expect("not poisoned");
+        (done.is_ok(), repeated, kept, turns.repeated.into_inner().expect("not poisoned"))
+    }
+
+    #[tokio::test]
+    async fn shards_are_mounted_in_each_turn_and_deletions_of_the_first_one_are_repeated() {
+        let both = vec![vec![7], vec![1, 4]];
+        assert_eq!(turned(9, true).await, (true, Ok(()), both, vec![8]));
         assert_eq!(kept_by_turn(&[(2, vec![1, 4, 7])].into()), [Vec::<u8>::new()]);
+    }
+
+    #[tokio::test]
+    async fn a_shard_that_cannot_be_mounted_in_the_first_turn_prevents_the_second() {
+        assert_eq!(turned(1, true).await, (false, Ok(()), vec![vec![7]], vec![8]));
+    }
+
+    #[test]
+    fn deletions_that_cannot_be_repeated_are_late_on_each_disk() {
+        let catalog = start(&Arc::new(Mutex::new(Paper::default())));
+        let (is_done, repeated, kept, _) = catalog.runtime().block_on(turned(9, false));
+        assert!(is_done && kept.len() == 2);
+        let why = repeated.expect_err("the journal cannot be read");
+        let mut state = catalog.system().known.state();
+        note_late_on_disks(&mut state, &volume(), &ServerId("a".to_owned()), &disks(), &why);
+        let lines = state.late_deletions.lines();
+        assert!(lines.len() == 3 && lines.iter().all(|line| line.contains("it cannot be read")), "{lines:?}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::judging::unjudged;
 use super::open::Attachment;
 use super::parity_verdicts::{self, wrong_by_parity};
 use super::server_folders::ServerFolders;
-use super::server_ids::ServerIds;
+use super::server_ids::{self, ServerIds};
 use super::small_files::SmallFiles;
 use super::unwritten::Unwritten;
 use super::view::{ClusterView, shard_number, shard_of};
@@ -74,17 +74,23 @@ pub(super) struct State {
     pub unwritten: Unwritten,
     /// Servers whose folders differ from those of their helpers.
     pub folders: ServerFolders,
-    /// The problems that were last reported, one line each.
-    said: Vec<String>,
-    /// The volumes that were last reported as having an unknown state.
-    unjudged: Vec<Unjudged>,
+    reported: Reported,
     /// Why the cluster cannot be listed; `None` if it can.
     pub blind: Option<String>,
-    /// Whether the cluster was last reported as unlisted.
-    unlisted: bool,
     /// When the requests for the newest listings were sent.
     pub fresh: Freshness,
     teller: Teller,
+}
+
+/// What was last reported.
+#[derive(Default)]
+struct Reported {
+    /// The problems, one line each.
+    troubles: Vec<String>,
+    /// The volumes whose state is unknown.
+    unjudged: Vec<Unjudged>,
+    /// Whether the cluster is unlisted.
+    unlisted: bool,
 }
 
 impl State {
@@ -94,11 +100,11 @@ impl State {
 
     /// Reports the current problems (`lines`), if the list has changed. Returns the new lines.
     pub fn tell_troubles(&mut self, lines: Vec<String>) -> Vec<String> {
-        if lines == self.said {
+        if lines == self.reported.troubles {
             return Vec::new();
         }
         self.tell(vec![StoreChange::Troubles(lines.clone())]);
-        let said = std::mem::replace(&mut self.said, lines.clone());
+        let said = std::mem::replace(&mut self.reported.troubles, lines.clone());
         lines.into_iter().filter(|line| !said.contains(line)).collect()
     }
 
@@ -113,28 +119,29 @@ impl State {
             }
             _ => None,
         };
-        if why.is_some() != self.unlisted {
-            self.unlisted = why.is_some();
+        if why.is_some() != self.reported.unlisted {
+            self.reported.unlisted = why.is_some();
             self.tell(vec![StoreChange::Unlisted(why)]);
         }
     }
 
     /// Whether masters list the cluster at present, as far as that is known.
     pub fn is_in_sight(&self) -> bool {
-        self.blind.is_none() && !self.unlisted
+        self.blind.is_none() && !self.reported.unlisted
     }
 
     /// Determines which volumes have an unknown state. Returns the report if the list has changed. It belongs in the
     /// same message as the stripes: between two messages, a volume would be neither a stripe nor unknown.
     pub fn judge(&mut self) -> Option<StoreChange> {
         let unjudged = unjudged(self.view.volumes(), self.view.files());
-        if unjudged == self.unjudged {
+        let before = &self.reported.unjudged;
+        if unjudged == *before {
             return None;
         }
-        for it in unjudged.iter().filter(|it| !self.unjudged.iter().any(|other| other.stripe == it.stripe)) {
+        for it in unjudged.iter().filter(|it| !before.iter().any(|other| other.stripe == it.stripe)) {
             tracing::warn!(volume = %it.stripe, why = it.why, "the state of a volume is unknown");
         }
-        self.unjudged.clone_from(&unjudged);
+        self.reported.unjudged.clone_from(&unjudged);
         Some(StoreChange::Unjudged(unjudged))
     }
 
@@ -148,12 +155,12 @@ impl State {
 
     /// Returns the volumes whose state is unknown, as a report for a new listener.
     pub fn unjudged(&self) -> StoreChange {
-        StoreChange::Unjudged(self.unjudged.clone())
+        StoreChange::Unjudged(self.reported.unjudged.clone())
     }
 
     /// Returns the current problems, as a report for a new listener.
     pub fn troubles(&self) -> StoreChange {
-        StoreChange::Troubles(self.said.clone())
+        StoreChange::Troubles(self.reported.troubles.clone())
     }
 
     /// Applies a listing of the cluster or of some volumes, and reports the differences.
@@ -214,7 +221,7 @@ impl State {
             let name = attachment.name_of(&server, &self.view.volumes().servers()[&server]);
             let record = self.ledger.number_node(&name)?;
             volumes.extend(self.view.volumes().volumes_at(&server));
-            self.number_server(attachment, &server, &record);
+            server_ids::number(self, attachment, &server, &record);
             told.push(StoreChange::Node(record));
         }
         Ok(())
@@ -340,10 +347,8 @@ impl Knowledge {
             doubts: Doubts::default(),
             unwritten: Unwritten::default(),
             folders: ServerFolders::default(),
+            reported: Reported::default(),
             blind: None,
-            unlisted: false,
-            said: Vec::new(),
-            unjudged: Vec::new(),
             fresh: Freshness::default(),
             teller,
         };

@@ -20,6 +20,7 @@ use super::deletions::Deletions;
 use super::open::NOT_AUTOMATIC;
 use super::publishing::{Unserved, check_mounted};
 use super::state::{Knowledge, Shared, State};
+use super::unwritten::Record;
 use crate::listing::ServerId;
 
 /// Prefix of the keys under which pending withdrawals are recorded.
@@ -43,6 +44,15 @@ impl Withdrawal {
 
     fn key(&self) -> String {
         format!("{PREFIX}{}/{}", self.block, self.server)
+    }
+
+    fn record(&self) -> Record {
+        (self.key(), Some(serde_json::to_value(self).expect("plain text")))
+    }
+
+    /// Returns the withdrawal of the same shard from another server.
+    fn at(&self, server: &ServerId) -> Self {
+        Self { server: server.0.clone(), ..self.clone() }
     }
 
     fn shard(&self) -> Option<ShardName> {
@@ -70,21 +80,8 @@ impl Withdrawals {
 
 impl State {
     fn keep_withdrawal(&mut self, it: &Withdrawal) {
-        let value = serde_json::to_value(it).expect("plain text");
-        self.keep_records([(it.key(), Some(value))]);
+        self.keep_records([it.record()]);
         self.withdrawals.0.entry(it.clone()).or_default();
-    }
-
-    /// Continues the withdrawals at a server that is listed under another ID now.
-    pub fn rename_withdrawals(&mut self, former: &ServerId, server: &ServerId) {
-        let renamed = self.withdrawals.0.extract_if(.., |it, _| it.server == former.0);
-        let renamed: Vec<(Withdrawal, String)> = renamed.collect();
-        for (it, why) in renamed {
-            self.keep_records([(it.key(), None)]);
-            let it = Withdrawal { server: server.0.clone(), ..it };
-            self.keep_withdrawal(&it);
-            self.withdrawals.0.insert(it, why);
-        }
     }
 
     /// Drops a withdrawal and its record.
@@ -93,6 +90,17 @@ impl State {
             self.keep_records([(it.key(), None)]);
         }
     }
+}
+
+/// Continues the withdrawals at a server that is listed under another ID now. The old and new records change in one
+/// commit, because the coordinator may die in between.
+pub(super) fn rename(state: &mut State, former: &ServerId, server: &ServerId) {
+    let renamed = state.withdrawals.0.extract_if(.., |it, _| it.server == former.0);
+    let renamed: Vec<(Withdrawal, String)> = renamed.collect();
+    let records: Vec<Record> =
+        renamed.iter().flat_map(|(it, _)| [(it.key(), None), it.at(server).record()]).collect();
+    state.keep_records(records);
+    state.withdrawals.0.extend(renamed.into_iter().map(|(it, why)| (it.at(server), why)));
 }
 
 impl Knowledge {

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use store_api::CatalogError;
 
-use super::{Late, State};
+use super::{Late, Record, State};
 use crate::listing::ServerId;
 
 /// Prefix of the keys under which second looks are recorded.
@@ -30,14 +30,14 @@ fn key(it: &Late) -> String {
     format!("{PREFIX}{}/{}", it.block, it.server)
 }
 
-/// Records that a shard was put into service on a server at this time.
-pub(super) fn plan(state: &mut State, it: &Late, now_s: u64) {
-    plan_from(state, it, now_s.saturating_add(LOOK_AFTER_S));
+fn record(it: &Late, from_s: u64) -> Record {
+    (key(it), Some(serde_json::to_value((it, from_s)).expect("plain text and a number")))
 }
 
-fn plan_from(state: &mut State, it: &Late, from_s: u64) {
-    let value = serde_json::to_value((it, from_s)).expect("plain text and a number");
-    state.keep_records([(key(it), Some(value))]);
+/// Records that a shard was put into service on a server at this time.
+pub(super) fn plan(state: &mut State, it: &Late, now_s: u64) {
+    let from_s = now_s.saturating_add(LOOK_AFTER_S);
+    state.keep_records([record(it, from_s)]);
     state.late_deletions.second_looks.0.insert(it.clone(), from_s);
 }
 
@@ -45,10 +45,11 @@ fn plan_from(state: &mut State, it: &Late, from_s: u64) {
 pub(super) fn rename(state: &mut State, former: &ServerId, server: &ServerId) {
     let planned = &mut state.late_deletions.second_looks.0;
     let renamed: Vec<(Late, u64)> = planned.extract_if(.., |it, _| it.server == former.0).collect();
-    for (it, from_s) in renamed {
-        state.keep_records([(key(&it), None)]);
-        plan_from(state, &Late { server: server.0.clone(), ..it }, from_s);
-    }
+    let records: Vec<Record> =
+        renamed.iter().flat_map(|(it, from_s)| [(key(it), None), record(&it.at(server), *from_s)]).collect();
+    state.keep_records(records);
+    let planned = &mut state.late_deletions.second_looks.0;
+    planned.extend(renamed.into_iter().map(|(it, from_s)| (it.at(server), from_s)));
 }
 
 /// Adds the shards whose second look is due at this time to the late deletions, which the inspections make.
