@@ -200,7 +200,9 @@ pub(super) fn name_of(about: &About, row: &Row, report: &Report) -> String {
     let mut name = row.case.scheme.clone();
     let mut add = |axis: Axis| {
         let varies = report.rows.iter().any(|other| axis.of(other) != axis.of(row));
-        if about.x != axis && varies {
+        // With placements, the index of the lost block follows from the placement.
+        let follows = axis == Axis::Loss && about.x == Axis::Placement;
+        if about.x != axis && varies && !follows {
             name += &format!(", {}", axis.of(row));
         }
     };

@@ -221,10 +221,10 @@ mod tests {
         let tasks = wanted(&[&words[..], &["--policies", "RS-6-3", "--by", "Mend, asked"]].concat());
         let places: Vec<String> = tasks.iter().map(|task| task.key().tick()).collect();
         let expected = [
-            "RS-6-3-1024k, 8 MiB, 100Mbit",
-            "RS-6-3-1024k, 8 MiB, 200Mbit",
-            "RS-6-3-1024k, 64 MiB, 100Mbit",
-            "RS-6-3-1024k, 64 MiB, 200Mbit",
+            "RS-6-3-1024k, 8 MiB, 100mbit",
+            "RS-6-3-1024k, 8 MiB, 200mbit",
+            "RS-6-3-1024k, 64 MiB, 100mbit",
+            "RS-6-3-1024k, 64 MiB, 200mbit",
         ];
         assert_eq!(places, expected);
         assert!(tasks.iter().all(|task| task.by == By::Way(Way::Asked)));
