@@ -132,14 +132,14 @@ mod tests {
         let losses: Vec<String> = losses(&args).iter().map(place).collect();
         assert_eq!(
             losses[..2],
-            ["10+4, 1 lost, 66 MB, 100mbit, mend", "10+4, 1 lost, 66 MB, 100Mbit, ec.rebuild"]
+            ["10+4, 1 lost, 66 MB, 100mbit, mend", "10+4, 1 lost, 66 MB, 100mbit, ec.rebuild"]
         );
         assert_eq!(losses[7], "10+4, 4 lost, 66 MB, 200mbit, ec.rebuild");
         let servers: Vec<String> = servers(&args).iter().map(place).collect();
         assert_eq!(servers.len(), 4);
         assert_eq!(servers[3], "10+4, 3 MiB, 200mbit, mend".replace("3 MiB", "3 MB"));
         let reads: Vec<String> = reads(&args).iter().map(place).collect();
-        assert_eq!(reads[2], "10+4, 3 MB, 200mbit, mend, 250mbit/s in all");
+        assert_eq!(reads[2], "10+4, 3 MB, 200mbit, mend, 250Mbit/s in all");
     }
 
     #[test]
