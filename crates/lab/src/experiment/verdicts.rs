@@ -15,7 +15,7 @@ pub(crate) enum Goal {
 pub(crate) struct Judged {
     pub(crate) target: &'static str,
     pub(crate) goal: Goal,
-    /// Where it was measured: code, block size, links.
+    /// The code, the block size and the links of the measurement.
     pub(crate) place: String,
     pub(crate) reached: Spread,
     /// Doubts about the repetitions.
