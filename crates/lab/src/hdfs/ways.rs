@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::cluster::Commands;
 
-/// Who rebuilds lost blocks, and how many commands the NameNode sends.
+/// The program that rebuilds lost blocks, with the number of commands that the NameNode sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// HDFS, with its default number of commands.

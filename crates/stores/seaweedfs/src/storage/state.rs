@@ -82,7 +82,7 @@ pub(super) struct State {
     teller: Teller,
 }
 
-/// What was last reported.
+/// The states that were last reported.
 #[derive(Default)]
 struct Reported {
     /// The problems, one line each.
