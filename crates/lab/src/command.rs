@@ -370,11 +370,14 @@ fn make_folder_of(path: &Path) -> Result<(), LabError> {
     folder.map_or(Ok(()), |folder| fs::create_dir_all(folder).map_err(LabError::file("create", folder)))
 }
 
-/// Writes a report, creating its folder if needed.
+/// Writes a report, creating its folder if needed. If it cannot be written, or the process ends meanwhile, the former
+/// report stays.
 pub(crate) fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), LabError> {
     make_folder_of(path)?;
     let text = serde_json::to_string_pretty(value).expect("plain data") + "\n";
-    fs::write(path, text).map_err(LabError::file("write", path))
+    let new = path.with_extension("new");
+    fs::write(&new, text).map_err(LabError::file("write", &new))?;
+    fs::rename(&new, path).map_err(LabError::file("write", path))
 }
 
 impl NetworkArgs {

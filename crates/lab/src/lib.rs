@@ -29,6 +29,7 @@ mod finding;
 pub mod hdfs;
 pub mod hdfs_raid;
 mod instruction;
+mod kept;
 mod lab_cluster;
 mod machine;
 mod medium;

@@ -1,18 +1,16 @@
 //! [`Parts`]: the results of a bench that is measured part by part, kept as a JSON file.
 //!
-//! Parts that are measured by several runs add up if the runs have the same commit and machine. The page of a
+//! Parts that are measured by several runs add up as far as the report is [kept](crate::kept). The page of a
 //! bench is written only if no part is lacking, so that a run of a single part never removes the others from
 //! it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::command::write_json;
-use crate::error::LabError;
+use crate::kept::Kept;
 use crate::machine::Machine;
 
 /// The parts that were measured on one commit and one machine.
@@ -51,32 +49,14 @@ impl<T> Parts<T> {
     }
 }
 
-impl<T: Serialize + DeserializeOwned> Parts<T> {
-    /// Reads the report in a file if the same commit made it on this machine; otherwise begins a report. A
-    /// commit with local changes counts as a different one each time.
-    pub(crate) fn resume(file: &Path, machine: Machine) -> Self {
-        let text = fs::read(file).unwrap_or_default();
-        let found = serde_json::from_slice::<Self>(&text).ok();
-        let same = found.filter(|parts| is_reproducible(&machine) && parts.machine == machine);
-        same.unwrap_or_else(|| Self::new(machine))
+impl<T: Serialize + DeserializeOwned> Kept for Parts<T> {
+    fn begin(machine: Machine) -> Self {
+        Self::new(machine)
     }
 
-    /// Writes the report. With local changes, it goes to another file, because it must not replace the report
-    /// of a commit.
-    ///
-    /// # Errors
-    /// [`LabError::File`].
-    pub(crate) fn save(&self, file: &Path) -> Result<(), LabError> {
-        match is_reproducible(&self.machine) {
-            true => write_json(file, self),
-            false => write_json(&file.with_extension("modified.json"), self),
-        }
+    fn machine(&self) -> &Machine {
+        &self.machine
     }
-}
-
-/// Whether the commit is known and has no local changes.
-fn is_reproducible(machine: &Machine) -> bool {
-    !machine.commit.ends_with('+') && machine.commit != "unknown"
 }
 
 /// Explains why a page is not written.
@@ -92,6 +72,7 @@ pub(crate) fn unwritten(page: &Path, lacking: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept::{resume, save};
 
     const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -115,15 +96,17 @@ mod tests {
     fn parts_add_up_on_the_same_commit_only() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("reports/bench.json");
-        let mut parts = Parts::<u32>::resume(&file, machine("0123456789ab"));
+        let mut parts = resume::<Parts<u32>>(&file, machine("0123456789ab")).unwrap();
         parts.replace("a", 7);
-        parts.save(&file).unwrap();
-        assert_eq!(Parts::resume(&file, machine("0123456789ab")), parts);
-        let lacks_all = |commit: &str| Parts::<u32>::resume(&file, machine(commit)).of("a").is_none();
-        assert!(lacks_all("ba9876543210"), "another commit");
-        Parts { machine: machine("0123456789ab+"), ..parts.clone() }.save(&file).unwrap();
+        save(&parts, &file).unwrap();
+        assert_eq!(resume::<Parts<u32>>(&file, machine("0123456789ab")).unwrap(), parts);
+        let lacks_all =
+            |commit: &str| resume::<Parts<u32>>(&file, machine(commit)).unwrap().of("a").is_none();
+        save(&Parts { machine: machine("0123456789ab+"), ..parts.clone() }, &file).unwrap();
         assert!(lacks_all("0123456789ab+"), "local changes");
-        assert_eq!(Parts::resume(&file, machine("0123456789ab")), parts, "local changes replace no report");
+        let again = resume::<Parts<u32>>(&file, machine("0123456789ab")).unwrap();
+        assert_eq!(again, parts, "local changes replace no report");
+        assert!(lacks_all("ba9876543210"), "another commit");
     }
 
     #[test]

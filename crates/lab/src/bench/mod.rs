@@ -17,6 +17,7 @@ use crate::command::{Folders, write_page};
 use crate::error::LabError;
 use crate::finding;
 pub use crate::finding::{Finding, Verdict};
+use crate::kept;
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
 use crate::network::Names;
@@ -63,7 +64,7 @@ pub fn run(
 ) -> Result<ExitCode, LabError> {
     let scenarios = scenarios()?;
     let all = part_names(&scenarios);
-    let mut parts = Parts::resume(&folders.report("bench"), Machine::this());
+    let mut parts: Parts<Part> = kept::resume(&folders.report("bench"), Machine::this())?;
     let due = match only {
         Some(text) => all.iter().copied().filter(|name| name.contains(text)).collect(),
         None => parts.due(&all),
@@ -76,7 +77,7 @@ pub fn run(
         say(&format!("== {name}"));
         let scenario = scenarios.iter().find(|scenario| scenario.name == name);
         parts.replace(name, measure(names, programs, scenario, say)?);
-        parts.save(&folders.report("bench"))?;
+        kept::save(&parts, &folders.report("bench"))?;
     }
     conclude(&parts, &all, if only.is_some() { &due } else { &all }, folders)
 }

@@ -10,8 +10,10 @@ use super::report::{Key, Report, Run};
 use super::{Results, Session, direct_send};
 use crate::error::LabError;
 use crate::figure::plot::Drawing;
+use crate::kept;
 use crate::machine::Machine;
 use crate::network::Network;
+use crate::pages::unreliable;
 use crate::topology::Rate;
 
 /// How many bytes are sent to measure the rate of a link: enough that the shaper's burst hardly matters.
@@ -40,22 +42,27 @@ pub(crate) struct Book<D> {
 
 impl<D: Serialize + DeserializeOwned> Book<D> {
     /// Reads the report in the folder `reports`, or begins one.
-    pub(crate) fn open(publication: Publication<D>, pages: &Path, reports: &Path) -> Self {
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub(crate) fn open(publication: Publication<D>, pages: &Path, reports: &Path) -> Result<Self, LabError> {
         let file = reports.join(format!("{}.json", publication.name));
         let session = Session::this(publication.command);
-        let report = Report::resume(&file, Machine::this());
-        Self { report, file, pages: pages.to_owned(), session, publication }
+        let report = kept::resume(&file, Machine::this())?;
+        Ok(Self { report, file, pages: pages.to_owned(), session, publication })
     }
 
-    /// Adds a repetition, and saves the report and the page, in case a later measurement fails.
+    /// Adds a repetition, and saves the report and the page, in case a later measurement fails. Until then, the page says that
+    /// it is not complete.
     ///
     /// # Errors
     /// [`LabError`].
     pub(crate) fn keep(&mut self, key: &Key, run: Run<D>) -> Result<(), LabError> {
         self.report.add_session(&self.session);
         self.report.add(key, run);
-        self.report.save(&self.file)?;
-        self.results().save(&(self.publication.text)(&self.report))
+        kept::save(&self.report, &self.file)?;
+        let warning = unreliable("the measurement has not ended");
+        self.results().save(&self.text(&warning))
     }
 
     /// Measures the time to send `bytes` over one link, unless the report has it. The links must have this rate.
@@ -79,13 +86,22 @@ impl<D: Serialize + DeserializeOwned> Book<D> {
         self.direct(network, LINK_BYTES, rate)
     }
 
-    /// Prints the page, and writes it and its drawings.
+    /// Prints the page, and writes it and its drawings. The page says which measurements are not reliable; the exit code is
+    /// then 1.
     ///
     /// # Errors
     /// [`LabError`].
     pub(crate) fn publish(&self) -> Result<ExitCode, LabError> {
-        let Publication { text, drawings, .. } = &self.publication;
-        self.results().publish(&text(&self.report), &drawings(&self.report))
+        let doubt = self.report.doubt();
+        let warning = doubt.as_deref().map_or(String::new(), unreliable);
+        self.results().publish(&self.text(&warning), &(self.publication.drawings)(&self.report))?;
+        Ok(if doubt.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Returns the page without its heading, which ends without a newline.
+    fn text(&self, warning: &str) -> String {
+        let begin = if warning.is_empty() { String::new() } else { format!("\n\n{}", warning.trim_end()) };
+        begin + &(self.publication.text)(&self.report)
     }
 
     fn results(&self) -> Results {
@@ -111,11 +127,12 @@ mod tests {
             text: |report: &Report<u8>| format!("\n\n{} cells\n", report.of(Kind::Loss).count()),
             drawings: |_| Vec::new(),
         };
-        let mut book = Book::open(publication, folder.path(), folder.path());
+        let mut book = Book::open(publication, folder.path(), folder.path()).unwrap();
         let (code, rate, by) = ("rs-9-6".to_owned(), "200Mbit".to_owned(), "Mend".to_owned());
         book.keep(&Key { kind: Kind::Loss, code, block_bytes: 1 << 20, rate, by }, run(1.0, 7)).unwrap();
         let page = std::fs::read_to_string(folder.path().join("x.md")).unwrap();
         assert!(page.starts_with("# X\n\n`") && page.ends_with("\n\n1 cells\n"), "{page}");
+        assert!(page.contains("not reliable: the measurement has not ended"), "{page}");
         let file = folder.path().join("x.json");
         let saved: Report<u8> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         assert_eq!(saved, book.report);

@@ -1,18 +1,14 @@
 //! The repetitions of an experiment, as a JSON file to which partial and interrupted runs add.
 //!
-//! A cell holds all repetitions of one measurement, and is identified by its [`Key`]. A run on the same commit and the
-//! same machine measures only repetitions that the report lacks. On another commit or machine, a new report begins.
-
-use std::fs;
-use std::path::Path;
+//! A cell holds all repetitions of one measurement, and is identified by its [`Key`]. A run measures only
+//! repetitions that the [kept](crate::kept) report lacks.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::spread::Spread;
 use super::{Repaired, Session, Used};
-use crate::command::write_json;
-use crate::error::LabError;
+use crate::kept::Kept;
 use crate::machine::Machine;
 
 /// The operation that a cell measures.
@@ -215,6 +211,14 @@ impl<D> Report<D> {
         }
     }
 
+    /// Returns a reason to distrust the measurements, if there is one: other programs disturbed all repetitions of a cell.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        let is_disturbed = |cell: &&Cell<D>| cell.runs.iter().all(|run| run.doubts.disturbed);
+        let cell = self.cells.iter().find(is_disturbed)?;
+        let (by, tick) = (&cell.key.by, cell.key.tick());
+        Some(format!("other programs disturbed all repetitions of {by}, {tick}"))
+    }
+
     /// Returns the cells of a kind.
     pub(crate) fn of(&self, kind: Kind) -> impl Iterator<Item = &Cell<D>> {
         self.cells.iter().filter(move |cell| cell.key.kind == kind)
@@ -250,29 +254,20 @@ impl<D> Report<D> {
     }
 }
 
-impl<D: Serialize + DeserializeOwned> Report<D> {
-    /// Reads the report in a file, if the same commit made it on this machine; otherwise begins a report. A commit with
-    /// local changes is not the same as itself.
-    pub(crate) fn resume(file: &Path, machine: Machine) -> Self {
-        let text = fs::read(file).unwrap_or_default();
-        let found = serde_json::from_slice::<Self>(&text).ok();
-        let is_known = !machine.commit.ends_with('+') && machine.commit != "unknown";
-        let same = found.filter(|report| is_known && report.machine == machine);
-        same.unwrap_or_else(|| Self::new(machine))
+impl<D: Serialize + DeserializeOwned> Kept for Report<D> {
+    fn begin(machine: Machine) -> Self {
+        Self::new(machine)
     }
 
-    /// Writes the report.
-    ///
-    /// # Errors
-    /// [`LabError::File`].
-    pub(crate) fn save(&self, file: &Path) -> Result<(), LabError> {
-        write_json(file, self)
+    fn machine(&self) -> &Machine {
+        &self.machine
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::kept::{resume, save};
 
     /// A run of this time. The busiest machine received 128 MB, and all together 512 MB.
     pub(crate) fn run<D>(seconds: f64, detail: D) -> Run<D> {
@@ -318,22 +313,22 @@ pub(crate) mod tests {
     fn an_interrupted_run_is_continued_on_the_same_commit_only() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("reports/hdfs-raid.json");
-        let mut report = Report::resume(&file, machine("0123456789ab"));
+        let mut report = resume::<Report<i32>>(&file, machine("0123456789ab")).unwrap();
         assert_eq!(report.lacks(&key("x"), 3), 3);
         report.add(&key("x"), run(1.0, 1));
         report.add(&key("y"), run(2.0, 2));
         report.add(&key("x"), run(3.0, 3));
         report.add_direct(64 << 20, "200Mbit", 2.7);
-        report.save(&file).unwrap();
-        let again = Report::resume(&file, machine("0123456789ab"));
+        save(&report, &file).unwrap();
+        let again = resume::<Report<i32>>(&file, machine("0123456789ab")).unwrap();
         assert_eq!(again, report);
         let lacking = ["x", "y", "z"].map(|by| again.lacks(&key(by), 3));
         assert_eq!(lacking, [1, 2, 3]);
-        assert!(Report::<i32>::resume(&file, machine("ba9876543210")).cells.is_empty(), "another commit");
+        let is_empty = |commit: &str| resume::<Report<i32>>(&file, machine(commit)).unwrap().cells.is_empty();
+        assert!(is_empty("ba9876543210"), "another commit");
         report.machine = machine("0123456789ab+");
-        report.save(&file).unwrap();
-        let modified = Report::<i32>::resume(&file, machine("0123456789ab+"));
-        assert!(modified.cells.is_empty(), "local changes");
+        save(&report, &file).unwrap();
+        assert!(is_empty("0123456789ab+"), "local changes");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let book = Book::open(PUBLICATION, &args.out, &args.reports);
+    let book = Book::open(PUBLICATION, &args.out, &args.reports)?;
     let lacks = |task: &Task| book.report.lacks(&task.key(), task.repetitions);
     let open: Vec<Task> = tasks(args).into_iter().filter(|task| lacks(task) > 0).collect();
     say(&format!("{} repetitions are to be measured", open.iter().map(lacks).sum::<usize>()));

@@ -41,7 +41,7 @@ pub(super) fn run(
     args: &HdfsRaidArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let book = Book::open(PUBLICATION, &args.out, &args.reports);
+    let book = Book::open(PUBLICATION, &args.out, &args.reports)?;
     let todo = Todo::of(args, &book.report);
     say(&format!("{} repetitions are to be measured", todo.count()));
     if todo.count() == 0 {

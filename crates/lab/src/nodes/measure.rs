@@ -14,6 +14,7 @@ use super::{NodesArgs, SIXTEEN_LOST, SPARED, Setup, TINY, WIDE, many};
 use crate::command::write_page;
 use crate::error::LabError;
 use crate::finding;
+use crate::kept;
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
 use crate::network::Names;
@@ -60,7 +61,7 @@ pub(super) fn run(
 ) -> Result<ExitCode, LabError> {
     let all = self::names();
     let file = args.reports.join(format!("nodes-{}.json", args.rate));
-    let mut parts = Parts::<Part>::resume(&file, Machine::this());
+    let mut parts: Parts<Part> = kept::resume(&file, Machine::this())?;
     let due = if args.only.is_empty() { parts.due(&all) } else { asked(args) };
     let sections: Vec<&Section> = SECTIONS.iter().filter(|section| due.contains(&section.name)).collect();
     for alike in sections.chunk_by(|one, next| (one.setup)(args) == (next.setup)(args)) {
@@ -69,7 +70,7 @@ pub(super) fn run(
         for section in alike {
             (measuring.say)(&format!("== {}", section.name));
             parts.replace(section.name, (section.measure)(&mut measuring)?);
-            parts.save(&file)?;
+            kept::save(&parts, &file)?;
         }
     }
     conclude(&parts, args, &args.out.join("nodes.md"))

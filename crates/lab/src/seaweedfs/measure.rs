@@ -37,7 +37,7 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let book = Book::open(PUBLICATION, &args.out, &args.reports);
+    let book = Book::open(PUBLICATION, &args.out, &args.reports)?;
     let lacks = |task: &Task| book.report.lacks(&task.key, task.repetitions);
     let open = |tasks: Vec<Task>| tasks.into_iter().filter(|task| lacks(task) > 0).collect::<Vec<_>>();
     let (losses, servers, reads) =
