@@ -102,6 +102,11 @@ impl OwnReport for FastPrReport {
         let marks = marks_of(self);
         Chart { title, x: "", y: "seconds per chunk", ticks, series, marks, bars: true }
     }
+
+    fn doubt(&self) -> Option<String> {
+        let row = self.rows.iter().find(|row| row.disturbed == row.times_s.len())?;
+        Some(format!("other programs disturbed all repetitions of {}, {}", row.point, row.method))
+    }
 }
 
 impl FastPrReport {

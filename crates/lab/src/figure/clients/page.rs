@@ -84,6 +84,11 @@ impl OwnReport for ClientsReport {
             bars: true,
         }
     }
+
+    fn doubt(&self) -> Option<String> {
+        let row = self.rows.iter().find(|row| row.runs.iter().all(|run| run.disturbed))?;
+        Some(format!("other programs disturbed all repetitions of {}, {}", row.scheme, tick_of(row)))
+    }
 }
 
 fn markdown(report: &ClientsReport) -> String {
