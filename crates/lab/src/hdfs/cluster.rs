@@ -17,9 +17,11 @@ use crate::network::{Names, Network};
 use crate::topology::{Rate, Topology};
 
 pub(super) const CELL: usize = 1 << 20;
-/// How often files are stored until no group lacks a block: HDFS stores a group without some of its parity if too many
-/// DataNodes are busy.
-const ATTEMPTS: usize = 4;
+/// How often files are stored until no group lacks a block: HDFS refuses a group, or stores it without some of its parity,
+/// if too many DataNodes are busy.
+const ATTEMPTS: usize = 10;
+/// The pause before a file is stored again; longer than HDFS's default interval of heartbeats.
+const BEFORE_ANOTHER: Duration = Duration::from_secs(4);
 /// How often, at the most, the NameNode is asked for the last blocks of files that have just been stored, and the pause.
 const LOOKS: usize = 50;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -162,10 +164,7 @@ impl HdfsLab {
     pub(crate) fn put(&mut self, path: &str, bytes: usize, block: usize) -> Result<(), LabError> {
         let source = self.cluster.folder().join("put");
         fs::write(&source, content(path, bytes)).map_err(LabError::file("write", &source))?;
-        let size = format!("dfs.blocksize={block}");
-        let source = source.to_str().expect("text").to_owned();
-        self.cluster.console().run(&["dfs", "-D", &size, "-put", &source, path]);
-        Ok(())
+        self.put_all(&source, block, vec![path.to_owned()])
     }
 
     /// Stores `count` files of `bytes` bytes below `folder`, all with the same bytes, in blocks or internal blocks of
@@ -183,31 +182,42 @@ impl HdfsLab {
         let stored = content(folder, bytes);
         fs::write(&source, &stored).map_err(LabError::file("write", &source))?;
         self.cluster.console().run(&["dfs", "-mkdir", "-p", folder]);
-        let (size, source) = (format!("dfs.blocksize={block}"), source.to_str().expect("text").to_owned());
-        let mut missing: Vec<String> = (0..count).map(|file| format!("{folder}/{file}")).collect();
-        for _ in 0..ATTEMPTS {
-            for path in &missing {
-                self.cluster.console().run(&["dfs", "-D", &size, "-put", "-f", &source, path]);
+        let files = (0..count).map(|file| format!("{folder}/{file}")).collect();
+        self.put_all(&source, block, files)?;
+        Ok(stored)
+    }
+
+    /// Stores the bytes of `source` in all `files`, in blocks of `block` bytes, until no file lacks a block. HDFS chooses no
+    /// DataNode whose last heartbeat told of more than twice the mean load, so soon after other files it may find too few
+    /// of them. With a pause longer than a heartbeat before each file, all loads are reported as 0.
+    fn put_all(&mut self, source: &Path, block: usize, files: Vec<String>) -> Result<(), LabError> {
+        let (size, source) = (format!("dfs.blocksize={block}"), source.to_str().expect("text"));
+        let (mut incomplete, mut said) = (files, String::new());
+        for attempt in 0..ATTEMPTS {
+            for path in &incomplete {
+                thread::sleep(if attempt == 0 { Duration::ZERO } else { BEFORE_ANOTHER });
+                said = self.cluster.console().ask(&["dfs", "-D", &size, "-put", "-f", source, path]).text;
             }
-            missing = self.lacking_files(folder, missing);
-            if missing.is_empty() {
-                return Ok(stored);
+            incomplete = self.incomplete(incomplete);
+            if incomplete.is_empty() {
+                return Ok(());
             }
         }
-        let reason = format!("it stored {} without all blocks", missing.join(", "));
+        let reason =
+            format!("it stored {} without all blocks; its last output: {said}", incomplete.join(", "));
         Err(LabError::Agent { who: "HDFS".to_owned(), reason })
     }
 
-    /// Returns those of these files in a folder that lack blocks, after waiting for reports of the last ones.
-    fn lacking_files(&mut self, folder: &str, mut files: Vec<String>) -> Vec<String> {
+    /// Returns those of these files that do not exist or lack blocks, after waiting for reports of the last ones.
+    fn incomplete(&mut self, mut files: Vec<String>) -> Vec<String> {
         let console = self.cluster.console();
-        for _ in 0..LOOKS {
-            if console.lacking(folder) == 0 {
-                return Vec::new();
+        for look in 0..LOOKS {
+            thread::sleep(if look == 0 { Duration::ZERO } else { LOOK_EVERY });
+            files.retain(|path| !console.exists(path) || console.lacking(path) > 0);
+            if files.is_empty() {
+                break;
             }
-            thread::sleep(LOOK_EVERY);
         }
-        files.retain(|path| console.lacking(path) > 0);
         files
     }
 
