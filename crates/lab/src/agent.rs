@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::{
-    Client, ClientError, ClientOptions, PutOptions, ReadRequest, RepairRequest, RepairState, Sinks,
-    delivery_to, no_progress,
+    CapsRequest, Client, ClientError, ClientOptions, PutOptions, ReadRequest, RepairRequest, RepairState,
+    Sinks, delivery_to, no_progress,
 };
 use cluster::{Cluster, Role};
 use codes::BlockIndex;
@@ -148,6 +148,10 @@ impl Agent {
             Instruction::Sequence { reads } => self.sequence(&reads).await,
             Instruction::Round { transfers, slice_bytes } => self.round(transfers, slice_bytes).await,
             Instruction::Drain { node, requestors } => self.drain(node, requestors).await,
+            Instruction::CapDisks { caps } => {
+                let request = CapsRequest { disks: caps, ..CapsRequest::default() };
+                Ok(self.client.change_caps(&request).await.map(|_| Answer::Done)?)
+            }
             Instruction::Repair { stripe, blocks, scheme, slice_bytes, policy, verify_parity } => {
                 let request = RepairRequest {
                     stripe: Some(stripe),

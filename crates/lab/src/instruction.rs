@@ -60,6 +60,8 @@ pub(crate) enum Instruction {
     Round { transfers: Vec<Transfer>, slice_bytes: u32 },
     /// Drain a node by Mend's own rule. If nodes are named, only these receive blocks.
     Drain { node: String, requestors: Vec<String> },
+    /// Cap the disks of helpers, each in bytes per second.
+    CapDisks { caps: BTreeMap<String, u64> },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -148,7 +148,7 @@ impl NodesLab {
         match serde_json::from_str(&said) {
             Ok(value) if output.status.success() => Ok(value),
             _ => {
-                let reason = format!("{said}{}", String::from_utf8_lossy(&output.stderr));
+                let reason = format!("{}: {said}{}", output.status, String::from_utf8_lossy(&output.stderr));
                 Err(LabError::Agent { who: format!("mend {}", words.join(" ")), reason })
             }
         }

@@ -311,12 +311,14 @@ impl Emptying {
     }
 
     /// Caps the disk of every helper, if the cluster's disks are limited.
-    fn cap_disks(&self) -> Result<(), LabError> {
+    fn cap_disks(&mut self) -> Result<(), LabError> {
         let Some(mbit) = self.point.disk_mbit.map(|mbit| mbit * STORED) else { return Ok(()) };
-        let helpers = 1..=self.lab.setup.helpers;
-        let caps: Vec<String> = helpers.map(|number| format!("--disk=h{number}={mbit}Mbit")).collect();
-        let words: Vec<&str> = ["caps"].into_iter().chain(caps.iter().map(String::as_str)).collect();
-        self.lab.mend(&words).map(drop)
+        let cap = u64::from(mbit) * 1_000_000 / 8;
+        let caps = (1..=self.lab.setup.helpers).map(|number| (format!("h{number}"), cap)).collect();
+        match self.lab.fleet.ask_loader(&self.lab.network, &Instruction::CapDisks { caps })? {
+            Answer::Done => Ok(()),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// Checks that every chunk has its bytes on its new node.
