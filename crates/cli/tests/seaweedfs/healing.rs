@@ -245,7 +245,8 @@ pub fn shards_that_are_not_mounted(world: &mut World) {
     assert!(paths.iter().all(|path| path.exists()), "nothing is deleted in a dry run");
     assert_eq!(fs::read(&description).expect("there"), b"{ garbage", "nothing is replaced in a dry run");
     drop(dry);
-    let mend = world.attach_damaged(&["--repair-after", GRACE]);
+    // On a slow machine, an automatic repair could begin before all files are in service, and rebuild some elsewhere.
+    let mend = world.attach_damaged(&["--repair-after", "10m"]);
     eventually("the description as it was", || (fs::read(&description).ok()? == right).then_some(()));
     mend.wait_until_safe(2);
     wait_until_whole(world);
