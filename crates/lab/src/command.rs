@@ -10,10 +10,12 @@ use std::thread;
 
 use clap::{Args, Subcommand};
 use cluster::Bandwidth;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::check::check;
-use crate::checkout::{PUBLISHED, require_publishable};
+use crate::checkout::require_publishable;
 use crate::error::LabError;
+use crate::folders::{Folders, REPORTS};
 use crate::hdfs_raid::HdfsRaidArgs;
 use crate::lab_cluster::{LabCluster, Programs};
 use crate::network::{LabNode, Names, Network, Status};
@@ -23,9 +25,6 @@ use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::topology::{Matrix, Racks, Rate, Topology};
 use crate::{agent, bench, direct, figure, figures, hdfs, hdfs_raid, nodes, seaweedfs};
-
-/// The folder for reports, which are not part of the repository because they are large and reproducible.
-pub(crate) const REPORTS: &str = "target/lab";
 
 /// Run measurements on shaped links in network namespaces (needs root)
 #[derive(Debug, Subcommand)]
@@ -61,12 +60,9 @@ pub enum Command {
     Figure {
         /// The figure's name; `mend lab figures --list` lists them
         name: String,
-        /// The folder for tables and drawings
-        #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
-        out: PathBuf,
-        /// The folder for the JSON reports
-        #[arg(long, default_value = REPORTS, value_name = "DIR")]
-        reports: PathBuf,
+        /// The folders for results
+        #[command(flatten)]
+        folders: Folders,
         /// Number of repetitions, overriding the figure
         #[arg(long, value_name = "N")]
         repetitions: Option<u32>,
@@ -89,21 +85,15 @@ pub enum Command {
         /// Redraw every figure that has a report, without measuring
         #[arg(long)]
         redraw: bool,
-        /// The folder for tables and drawings
-        #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
-        out: PathBuf,
-        /// The folder for the JSON reports
-        #[arg(long, default_value = REPORTS, value_name = "DIR")]
-        reports: PathBuf,
+        /// The folders for results
+        #[command(flatten)]
+        folders: Folders,
     },
     /// Measure each target and check whether it is met; takes less than ten minutes
     Bench {
-        /// The folder for the table
-        #[arg(long, default_value = PUBLISHED, value_name = "DIR")]
-        out: PathBuf,
-        /// The folder for the JSON reports
-        #[arg(long, default_value = REPORTS, value_name = "DIR")]
-        reports: PathBuf,
+        /// The folders for results
+        #[command(flatten)]
+        folders: Folders,
         /// Only measure targets whose name contains this text
         #[arg(long, value_name = "TEXT")]
         only: Option<String>,
@@ -198,22 +188,18 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
         }
         Command::Status => return status(),
         Command::Figures { list: true, .. } => print!("{}", figure::list()),
-        Command::Figures { check: true, out, .. } => {
-            let (text, is_fresh) = pages::check(&out);
+        Command::Figures { check: true, folders, .. } => {
+            let (text, is_fresh) = pages::check(&folders.pages);
             print!("{text}");
             return Ok(if is_fresh { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Command::Figures { index: true, out, .. } => pages::write_index(&out)?,
-        Command::Figures { redraw: true, out, reports, .. } => {
-            return figures::redraw(&Folders { pages: out, reports }, &mut say);
+        Command::Figures { index: true, folders, .. } => pages::write_index(&folders.pages)?,
+        Command::Figures { redraw: true, folders, .. } => return figures::redraw(&folders, &mut say),
+        Command::Figure { name, folders, .. } if figure::simulated_paths(&name).is_some() => {
+            require_publishable(&folders.pages, &this_program()?, None)?;
+            figure::simulate(&name, &folders, &mut say)?;
         }
-        Command::Figure { name, out, reports, .. } if figure::simulated_paths(&name).is_some() => {
-            require_publishable(&out, &this_program()?, None)?;
-            figure::simulate(&name, &Folders { pages: out, reports }, &mut say)?;
-        }
-        Command::Figure { name, out, reports, redraw: true, .. } => {
-            figure::redraw(&name, &Folders { pages: out, reports })?
-        }
+        Command::Figure { name, folders, redraw: true, .. } => figure::redraw(&name, &folders)?,
         measuring => return until_interrupted(move || measure(measuring)),
     }
     Ok(ExitCode::SUCCESS)
@@ -221,8 +207,9 @@ pub fn execute(command: Command) -> Result<ExitCode, LabError> {
 
 fn measure(command: Command) -> Result<ExitCode, LabError> {
     let (names, programs) = (Names::default(), Programs::find()?);
-    if writes_pages(&command) {
-        require_publishable(&folder_for_pages(env::args()), &programs.lab, Some(&programs.mend))?;
+    if let Some((folders, trial)) = folders_of(&command) {
+        folders.check(trial)?;
+        require_publishable(&folders.pages, &programs.lab, Some(&programs.mend))?;
     }
     match command {
         Command::Up { network } => up(&names, &programs, &network.topology()?),
@@ -243,16 +230,12 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
             println!("\nreport: {}", out.display());
             Ok(trusted(&report))
         }
-        Command::Figure { name, out, reports, repetitions, .. } => {
-            let folders = Folders { pages: out, reports };
+        Command::Figure { name, folders, repetitions, .. } => {
             figure::measure(&names, &programs, &name, &folders, repetitions, &mut say)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Figures { out, reports, .. } => {
-            figures::measure_stale(&names, &programs, &Folders { pages: out, reports }, &mut say)
-        }
-        Command::Bench { out, reports, only } => {
-            let folders = Folders { pages: out, reports };
+        Command::Figures { folders, .. } => figures::measure_stale(&names, &programs, &folders, &mut say),
+        Command::Bench { folders, only } => {
             bench::run(&names, &programs, &folders, only.as_deref(), &mut say)
         }
         Command::Nodes(args) => nodes::execute(&names, &programs, &args, &mut say),
@@ -263,26 +246,18 @@ fn measure(command: Command) -> Result<ExitCode, LabError> {
     }
 }
 
-/// Whether a verb that measures writes pages.
-fn writes_pages(command: &Command) -> bool {
-    use Command::{Bench, Figure, Figures, Hdfs, HdfsRaid, Nodes, Seaweedfs};
+/// Returns the folders of a verb that measures and writes pages, and the option that makes the measurement a trial, if one
+/// does.
+fn folders_of(command: &Command) -> Option<(&Folders, Option<&'static str>)> {
     match command {
-        Figure { .. } | Figures { .. } | Bench { .. } | Nodes(_) | Hdfs { .. } | HdfsRaid(_) => true,
-        Seaweedfs { what } => matches!(what, seaweedfs::Verb::Bench(_)),
-        _ => false,
+        Command::Figure { folders, repetitions, .. } => Some((folders, repetitions.map(|_| "--repetitions"))),
+        Command::Figures { folders, .. } | Command::Bench { folders, .. } => Some((folders, None)),
+        Command::Nodes(args) => Some((&args.folders, args.trial())),
+        Command::Hdfs { what: hdfs::Verb::Bench(args) } => Some((&args.folders, args.trial())),
+        Command::HdfsRaid(args) => Some((&args.folders, args.trial())),
+        Command::Seaweedfs { what: seaweedfs::Verb::Bench(args) } => Some((&args.folders, args.trial())),
+        _ => None,
     }
-}
-
-/// Returns the folder for pages on a command line. All verbs that write pages have the same option with the
-/// same default.
-fn folder_for_pages(arguments: impl Iterator<Item = String>) -> PathBuf {
-    let mut arguments =
-        arguments.skip_while(|argument| argument != "--out" && !argument.starts_with("--out="));
-    let folder = match arguments.next() {
-        Some(option) if option == "--out" => arguments.next(),
-        option => option.and_then(|option| option.strip_prefix("--out=").map(str::to_owned)),
-    };
-    folder.map_or(PUBLISHED.into(), PathBuf::from)
 }
 
 fn this_program() -> Result<PathBuf, LabError> {
@@ -337,25 +312,6 @@ fn trusted(report: &Report) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The folders for results.
-#[derive(Debug, Clone)]
-pub struct Folders {
-    /// Tables and drawings, for people.
-    pub pages: PathBuf,
-    /// Reports, for programs.
-    pub reports: PathBuf,
-}
-
-impl Folders {
-    pub(crate) fn page(&self, name: &str, extension: &str) -> PathBuf {
-        self.pages.join(format!("{name}.{extension}"))
-    }
-
-    pub(crate) fn report(&self, name: &str) -> PathBuf {
-        self.reports.join(format!("{name}.json"))
-    }
-}
-
 /// Writes a page, creating its folder if needed. A page of results ends with its command and the paths on
 /// which it depends.
 pub(crate) fn write_page(path: &Path, text: &str) -> Result<(), LabError> {
@@ -402,12 +358,14 @@ fn until_interrupted(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(LabError::file("make", "a runtime"))?;
         runtime.block_on(async {
-            let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-                .map_err(LabError::file("listen for", "signals"))?;
+            let listen = |kind| signal(kind).map_err(LabError::file("listen for", "signals"));
+            let (mut terminated, mut hung_up) =
+                (listen(SignalKind::terminate())?, listen(SignalKind::hangup())?);
             tokio::select! {
                 done = tokio::task::spawn_blocking(work) => done.expect("a panic has been printed"),
                 _ = tokio::signal::ctrl_c() => Err(interrupted()),
                 _ = terminated.recv() => Err(interrupted()),
+                _ = hung_up.recv() => Err(interrupted()),
             }
         })
     })
@@ -433,29 +391,37 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::checkout::PUBLISHED;
 
     #[test]
-    fn the_folder_for_pages_is_found_on_every_command_line() {
-        let folder = |line: &str| folder_for_pages(line.split(' ').map(str::to_owned));
-        assert_eq!(folder("mend-lab hdfs bench --reads 0"), Path::new(PUBLISHED));
-        assert_eq!(folder("mend-lab nodes --out /tmp/x --only caps"), Path::new("/tmp/x"));
-        assert_eq!(folder("mend-lab bench --only small --out=/tmp/x"), Path::new("/tmp/x"));
-    }
-
-    #[test]
-    fn demonstrations_write_no_pages() {
+    fn measurements_write_pages_and_some_are_trials() {
         #[derive(Parser)]
         struct Line {
             #[command(subcommand)]
             command: Command,
         }
-        let writes = |line: &str| writes_pages(&Line::parse_from(line.split(' ')).command);
+        let found = |line: &str| {
+            let command = Line::parse_from(line.split(' ')).command;
+            folders_of(&command).map(|(folders, trial)| (folders.pages.clone(), trial))
+        };
+        let pages = Path::new(PUBLISHED).to_owned();
+        for line in ["figures", "figure x", "bench", "nodes", "hdfs bench", "hdfs-raid", "seaweedfs bench"] {
+            assert_eq!(found(&format!("l {line}")), Some((pages.clone(), None)), "{line}");
+        }
+        for (line, option) in [
+            ("figure x --repetitions 1", "--repetitions"),
+            ("nodes --small-blocks 9", "--small-blocks"),
+            ("hdfs bench --reads 9", "--reads"),
+            ("hdfs-raid --stripes 1", "--stripes"),
+            ("seaweedfs bench --small-volumes 9", "--small-volumes"),
+        ] {
+            assert_eq!(found(&format!("l {line} --out x")), Some(("x".into(), Some(option))), "{line}");
+        }
+        let parts = ["hdfs bench --parts nodes --repetitions 1", "hdfs-raid --stripes 0 --blocks 0"];
+        assert!(parts.into_iter().all(|line| found(&format!("l {line}")) == Some((pages.clone(), None))));
         assert!(
-            ["l figures", "l bench", "l nodes", "l hdfs bench", "l hdfs-raid", "l seaweedfs bench"]
-                .into_iter()
-                .all(writes)
+            ["l seaweedfs demo", "l check", "l run x.toml"].into_iter().all(|line| found(line).is_none())
         );
-        assert!(!["l seaweedfs demo", "l check", "l run x.toml"].into_iter().any(writes));
     }
 
     #[test]

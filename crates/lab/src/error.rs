@@ -98,6 +98,15 @@ pub enum LabError {
     /// Pages in the repository's folder would state a commit that does not describe what was measured.
     #[error("cannot write pages to docs/results: {0} (--out selects another folder)")]
     Publish(#[from] PublishError),
+    /// A trial would write into the folders of complete measurements.
+    #[error(
+        "with {option}, this is a trial, whose results must not mix with those of complete measurements: give it \
+         folders of its own, such as --out target/trial --reports target/trial"
+    )]
+    Trial {
+        /// The option whose value is not the usual one.
+        option: &'static str,
+    },
     /// The measurement is finished, but its figures are not reliable.
     #[error("not reliable: {doubt} (report: {})", report.display())]
     Unreliable {

@@ -6,9 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use crate::checkout::{Checkout, require_publishable};
-use crate::command::{Folders, remove_own_lab};
+use crate::command::remove_own_lab;
 use crate::error::LabError;
 use crate::figure;
+use crate::folders::Folders;
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::pages::{self, Freshness, Page};

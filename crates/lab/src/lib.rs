@@ -26,6 +26,7 @@ mod experiment;
 pub mod figure;
 mod figures;
 mod finding;
+mod folders;
 pub mod hdfs;
 pub mod hdfs_raid;
 mod instruction;
@@ -51,8 +52,9 @@ mod variant;
 
 pub use check::{CHECK_BYTES, Check, TOLERANCE};
 pub use checkout::PublishError;
-pub use command::{Command, Folders, execute};
+pub use command::{Command, execute};
 pub use error::LabError;
+pub use folders::Folders;
 pub use lab_cluster::{LabCluster, Programs};
 pub use machine::{CpuTimes, Machine};
 pub use medium::DeviceReads;

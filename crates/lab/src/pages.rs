@@ -251,13 +251,14 @@ mod tests {
     }
 
     /// The modules of the lab that name, compute with and show results, and on which no time depends.
-    const PRESENTATION: [&str; 13] = [
+    const PRESENTATION: [&str; 14] = [
         "checkout",
         "command",
         "error",
         "figure",
         "figures",
         "finding",
+        "folders",
         "kept",
         "machine",
         "model",

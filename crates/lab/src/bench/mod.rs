@@ -13,10 +13,11 @@ use std::process::ExitCode;
 use serde::{Deserialize, Serialize};
 
 use crate::check::Check;
-use crate::command::{Folders, write_page};
+use crate::command::write_page;
 use crate::error::LabError;
 use crate::finding;
 pub use crate::finding::{Finding, Verdict};
+use crate::folders::Folders;
 use crate::kept;
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;

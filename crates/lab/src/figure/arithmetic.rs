@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::plot::{Chart, Mark, Marks, Points};
 use super::{ClaimRow, OwnReport, claims_table, percent, percents, publish};
-use crate::command::Folders;
 use crate::error::LabError;
+use crate::folders::Folders;
 use crate::machine::Machine;
 use crate::report::median;
 use crate::run::Say;

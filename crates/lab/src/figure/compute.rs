@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::plot::{Chart, Mark, Marks, Points};
 use super::{OwnReport, publish};
-use crate::command::Folders;
 use crate::error::LabError;
+use crate::folders::Folders;
 use crate::machine::Machine;
 use crate::report::{markdown_table, median};
 use crate::run::Say;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::plot::{Chart, Mark, Marks, Series};
 use super::{ClaimRow, OwnReport, claims_table, percent, percents, publish};
-use crate::command::Folders;
 use crate::error::LabError;
+use crate::folders::Folders;
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
 use crate::network::Names;

@@ -27,8 +27,9 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Folders, write_json, write_page};
+use crate::command::{write_json, write_page};
 use crate::error::LabError;
+use crate::folders::Folders;
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::pages;

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::plot::{Chart, Mark, Marks};
 use super::{ClaimRow, OwnReport, claims_table, publish};
-use crate::command::Folders;
 use crate::error::LabError;
+use crate::folders::Folders;
 use crate::machine::Machine;
 use crate::plan_cost::plan_cost;
 use crate::report::{markdown_table, median};

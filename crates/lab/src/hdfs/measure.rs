@@ -13,7 +13,7 @@ use testbed::{Mend, Seat};
 
 use super::BenchArgs;
 use super::cluster::{Commands, HdfsLab, Machines, POLICIES, Policy};
-use super::detail::{Detail, Run};
+use super::detail::{Detail, Report, Run};
 use super::during::Client;
 use super::losses::{self, Loss};
 use super::nodes::{Gone, Recovery};
@@ -24,6 +24,7 @@ use super::ways::Way;
 use crate::error::LabError;
 use crate::experiment::report::{Key, Kind};
 use crate::experiment::{Book, Repaired, measure, read_during, settle};
+use crate::folders::usual;
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
@@ -37,8 +38,8 @@ const LOST: usize = 1;
 const CLIENT_HEAP_MEGABYTES: u32 = 256;
 /// How long the client reads while nothing is repaired.
 const IDLE: Duration = Duration::from_secs(10);
-/// The name of the reads while nothing is repaired.
-pub(super) const NO_REPAIR: &str = "no repair";
+/// The names of the reads while nothing is repaired, with HDFS alone and with Mend attached.
+pub(super) const NO_REPAIR: [&str; 2] = ["HDFS, no repair", "Mend, no repair"];
 /// The small reads before those that are measured. The reader loads its classes and learns which DataNodes are dead.
 const WARM_UP_READS: usize = 20;
 
@@ -50,18 +51,23 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let book = Book::open(PUBLICATION, &args.out, &args.reports)?;
+    let book = Book::open(PUBLICATION, &args.folders)?;
     let lacks = |task: &Task| book.report.lacks(&task.key(), task.repetitions);
     let open: Vec<Task> = tasks(args).into_iter().filter(|task| lacks(task) > 0).collect();
     say(&format!("{} repetitions are to be measured", open.iter().map(lacks).sum::<usize>()));
     if open.is_empty() {
-        return book.publish();
+        return book.publish(lacking(&book.report));
     }
     let mut lab = HdfsLab::up(names, programs, hadoop, MACHINES, Pace::Default)?;
     POLICIES.iter().for_each(|policy| lab.cluster.console().make_policy_folder(policy.name));
     let mut measuring = HdfsBench { lab, args, say, book, commands: Commands::None };
     measuring.all(&open)?;
-    measuring.book.publish()
+    measuring.book.publish(lacking(&measuring.book.report))
+}
+
+/// Returns the number of repetitions that a complete page has and the report lacks.
+fn lacking(report: &Report) -> usize {
+    tasks(&usual()).iter().map(|task| report.lacks(&task.key(), task.repetitions)).sum()
 }
 
 struct HdfsBench<'a> {
@@ -349,7 +355,7 @@ impl HdfsBench<'_> {
 
     /// Measures the client's reads while nothing is repaired, unless the report has them.
     fn idle_reads(&mut self, task: &Task, client: &mut Client) -> Result<(), LabError> {
-        let key = Key { by: NO_REPAIR.to_owned(), ..task.key() };
+        let key = Key { by: NO_REPAIR[usize::from(task.needs_mend())].to_owned(), ..task.key() };
         // The client loads its classes.
         read_during(vec![|log: &mut _| client.read(log)], || thread::sleep(IDLE / 2));
         if self.book.report.lacks(&key, task.repetitions) == 0 {

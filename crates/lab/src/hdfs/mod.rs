@@ -18,7 +18,6 @@ mod targets;
 mod tasks;
 mod ways;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -27,8 +26,8 @@ use testbed::hdfs::Hadoop;
 use self::cluster::Policy;
 use self::tasks::Part;
 use self::ways::Way;
-use crate::command::REPORTS;
 use crate::error::LabError;
+use crate::folders::{Folders, first_unusual, usual};
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
@@ -54,12 +53,9 @@ Runs on the same commit and machine add to the same page. Longer matrices:
 /// Options of the measurement.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// The folder for the page
-    #[arg(long, default_value = "docs/results", value_name = "DIR")]
-    out: PathBuf,
-    /// The folder for the report, to which partial and interrupted measurements add
-    #[arg(long, default_value = REPORTS, value_name = "DIR")]
-    reports: PathBuf,
+    /// The folders for results
+    #[command(flatten)]
+    pub(crate) folders: Folders,
     /// The parts to measure
     #[arg(long, value_enum, default_values = ["blocks", "cold", "nodes", "reads", "reads-during"], value_delimiter = ',', value_name = "PART")]
     parts: Vec<Part>,
@@ -97,6 +93,13 @@ impl BenchArgs {
     /// Whether the user wants measurements under this policy.
     fn measures(&self, policy: &Policy) -> bool {
         self.policies.iter().any(|name| policy.name.starts_with(name))
+    }
+
+    /// Returns the option that makes the measurement a trial, if one does: its value is not the usual one, and does not identify
+    /// a result.
+    pub(crate) fn trial(&self) -> Option<&'static str> {
+        let usual: Self = usual();
+        first_unusual([("--blocks", self.blocks == usual.blocks), ("--reads", self.reads == usual.reads)])
     }
 }
 

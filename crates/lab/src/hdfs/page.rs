@@ -270,7 +270,7 @@ pub(super) mod tests {
             cell(Kind::Node, "Mend, commanded", [(10.0, node(Some(7.1)))]),
             cell(Kind::SmallReads, "HDFS", [(5.0, lost_reads(5))]),
             cell(Kind::SmallReads, "Mend", [(4.0, lost_reads(4))]),
-            cell(Kind::ReadsDuring, NO_REPAIR, [(10.0, reads(200, 10))]),
+            cell(Kind::ReadsDuring, NO_REPAIR[1], [(10.0, reads(200, 10))]),
             cell(Kind::ReadsDuring, "Mend, asked", [(8.0, reads(100, 30))]),
         ]
     }
@@ -308,7 +308,7 @@ pub(super) mod tests {
         let text = text(&report(all()));
         let found = row(&text, "## Reads during a recovery", &["Mend, asked"]);
         assert_eq!(found[4..12], ["100", "0.50", "30.0", "30.0", "3.0", "0", "8.0", "6.6"]);
-        let idle = row(&text, "## Reads during a recovery", &[NO_REPAIR]);
+        let idle = row(&text, "## Reads during a recovery", &[NO_REPAIR[1]]);
         assert_eq!(idle[4..12], ["200", "1.00", "10.0", "10.0", "1.0", "0", "", ""]);
     }
 

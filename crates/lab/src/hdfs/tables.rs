@@ -310,9 +310,10 @@ pub(super) fn during(cell: &Cell, of: impl Fn(&Reads) -> f64) -> Spread {
     })
 }
 
-/// Returns the reads of the same files while nothing was repaired.
+/// Returns the reads of the same files in the same system while nothing was repaired.
 pub(super) fn idle<'a>(cell: &Cell, report: &'a Report) -> Option<&'a Cell> {
-    report.beside(&cell.key, NO_REPAIR)
+    let is_mend = cell.key.by.starts_with("Mend");
+    report.beside(&cell.key, NO_REPAIR[usize::from(is_mend)])
 }
 
 /// Returns the median of a value, divided by that while nothing was repaired.
@@ -347,7 +348,7 @@ pub(super) fn reads_during(report: &Report) -> String {
 }
 
 fn reads_row(cell: &Cell, report: &Report) -> Vec<String> {
-    let is_idle = cell.key.by == NO_REPAIR;
+    let is_idle = NO_REPAIR.contains(&cell.key.by.as_str());
     let alone = report.find(&Key { kind: Kind::Node, ..cell.key.clone() });
     let recovery = if is_idle { f64::NAN } else { cell.seconds() };
     let found = [

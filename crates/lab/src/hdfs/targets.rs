@@ -2,8 +2,7 @@
 
 use super::cluster::Policy;
 use super::detail::{Cell, Report};
-use super::measure::NO_REPAIR;
-use super::tables::{blocks_from_device, blocks_read, of_bound, of_bound_from_command, over_idle, p99};
+use super::tables::{blocks_from_device, blocks_read, idle, of_bound, of_bound_from_command, over_idle, p99};
 use super::ways::Way;
 use crate::experiment::report::Kind;
 use crate::experiment::{Goal, Judged, Reads, Spread};
@@ -67,7 +66,7 @@ fn cold(cell: &Cell) -> Vec<Judged> {
 }
 
 fn during(cell: &Cell, report: &Report) -> Vec<Judged> {
-    if way(cell).is_none() || report.beside(&cell.key, NO_REPAIR).is_none() {
+    if way(cell).is_none() || idle(cell, report).is_none() {
         return Vec::new();
     }
     let rate = over_idle(cell, report, Reads::per_second);

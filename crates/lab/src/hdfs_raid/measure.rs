@@ -16,6 +16,7 @@ use super::readers::{Block, Client, READERS, Reader};
 use crate::error::LabError;
 use crate::experiment::report::{Key, Kind};
 use crate::experiment::{Book, settle};
+use crate::folders::usual;
 use crate::hdfs::cluster::{HdfsLab, Machines};
 use crate::hdfs::hadoop;
 use crate::hdfs::nodes::Gone;
@@ -41,16 +42,21 @@ pub(super) fn run(
     args: &HdfsRaidArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let book = Book::open(PUBLICATION, &args.out, &args.reports)?;
+    let book = Book::open(PUBLICATION, &args.folders)?;
     let todo = Todo::of(args, &book.report);
     say(&format!("{} repetitions are to be measured", todo.count()));
     if todo.count() == 0 {
-        return book.publish();
+        return book.publish(lacking(&book.report));
     }
     let lab = HdfsLab::up(names, programs, hadoop()?, MACHINES, Pace::Short)?;
     let mut measuring = RaidBench { lab, args, say, book };
     measuring.all(&todo)?;
-    measuring.book.publish()
+    measuring.book.publish(lacking(&measuring.book.report))
+}
+
+/// Returns the number of repetitions that a complete page has and the report lacks.
+fn lacking(report: &Report) -> usize {
+    Todo::of(&usual(), report).count()
 }
 
 /// The repetitions that the report lacks: measurements with the number of repetitions.

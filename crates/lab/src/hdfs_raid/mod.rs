@@ -14,14 +14,13 @@ mod papers;
 mod readers;
 mod tables;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
 use self::codes::RaidCode;
-use crate::command::REPORTS;
 use crate::error::LabError;
+use crate::folders::{Folders, first_unusual, usual};
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
@@ -30,12 +29,9 @@ use crate::topology::Rate;
 /// Options of the measurement.
 #[derive(Debug, Args)]
 pub struct HdfsRaidArgs {
-    /// The folder for the page
-    #[arg(long, default_value = "docs/results", value_name = "DIR")]
-    out: PathBuf,
-    /// The folder for the report, from which an interrupted measurement continues
-    #[arg(long, default_value = REPORTS, value_name = "DIR")]
-    reports: PathBuf,
+    /// The folders for results
+    #[command(flatten)]
+    pub(crate) folders: Folders,
     /// The rate of all links. Two processors are too slow for much faster links between seventeen machines
     #[arg(long, default_value = "200mbit", value_name = "RATE")]
     rate: Rate,
@@ -63,6 +59,18 @@ pub struct HdfsRaidArgs {
     /// Size of these blocks, in MiB
     #[arg(long, default_value_t = 8, value_name = "MIB")]
     small_block: usize,
+}
+
+impl HdfsRaidArgs {
+    /// Returns the option that makes the measurement a trial, if one does: its value is not the usual one, and does not identify
+    /// a result.
+    pub(crate) fn trial(&self) -> Option<&'static str> {
+        let usual: Self = usual();
+        first_unusual([
+            ("--stripes", [0, usual.stripes].contains(&self.stripes)),
+            ("--blocks", [0, usual.blocks].contains(&self.blocks)),
+        ])
+    }
 }
 
 /// Runs the measurement on a thread that may enter namespaces.

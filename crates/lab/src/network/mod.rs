@@ -64,12 +64,6 @@ pub enum NetworkError {
         /// The id of the process.
         pid: u32,
     },
-    /// An earlier lab was not removed.
-    #[error("a lab that was killed left {count} namespaces behind; remove them with `mend lab down`")]
-    Leftovers {
-        /// The number of namespaces.
-        count: usize,
-    },
     /// No lab is up.
     #[error("no lab is up; start one with `mend lab up`")]
     NotUp,
@@ -97,7 +91,7 @@ pub enum NetworkError {
 }
 
 impl Network {
-    /// Creates a network. When the returned value is dropped, the network is removed, unless
+    /// Creates a network, after removing what a killed process left of another one. When the returned value is dropped, the network is removed, unless
     /// [`keep`](Self::keep) was called.
     ///
     /// # Errors
@@ -105,7 +99,7 @@ impl Network {
     pub fn up(names: &Names, topology: &Topology) -> Result<Self, NetworkError> {
         topology.check()?;
         check_rights()?;
-        refuse_second(names)?;
+        make_room(names)?;
         check_kernel(names)?;
         let state = State::begin(names, topology)?;
         let network = Self { names: names.clone(), topology: topology.clone(), state, kept: false };
@@ -294,12 +288,12 @@ fn check_rights() -> Result<(), NetworkError> {
     if rustix::process::geteuid().is_root() { Ok(()) } else { Err(NetworkError::NotRoot) }
 }
 
-fn refuse_second(names: &Names) -> Result<(), NetworkError> {
+fn make_room(names: &Names) -> Result<(), NetworkError> {
     match state::status(names)? {
         Status::Down => Ok(()),
         Status::Up { topology, .. } => Err(NetworkError::AlreadyUp { what: topology.to_string() }),
         Status::Busy { pid } => Err(NetworkError::Busy { pid }),
-        Status::Leftovers { namespaces } => Err(NetworkError::Leftovers { count: namespaces.len() }),
+        Status::Leftovers { .. } => Network::down(names),
     }
 }
 

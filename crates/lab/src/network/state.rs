@@ -62,9 +62,10 @@ impl State {
     }
 
     pub(super) fn write(&self, names: &Names) -> Result<(), NetworkError> {
-        let path = names.state_file();
+        // Another process must never take this lab for a dead one because it reads half of the file.
+        let (path, new) = (names.state_file(), names.state_file().with_extension("new"));
         let text = serde_json::to_vec_pretty(self).expect("plain data");
-        fs::write(&path, text).map_err(failed("write", &path))
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(failed("write", &path))
     }
 
     fn read(names: &Names) -> Result<Option<Self>, NetworkError> {

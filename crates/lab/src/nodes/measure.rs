@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::cluster::{LOST, NodesLab};
 use super::page;
-use super::report::{CAPS, DRAINS, MANY, POLICIES, Part, READS, REQUESTORS, SIXTEEN, SMALL};
+use super::report::{
+    CAPS, DISTURBED, DRAINS, MANY, POLICIES, Part, READS, REQUESTORS, SIXTEEN, SMALL, is_disturbed,
+};
 use super::verdicts::findings;
 use super::{NodesArgs, SIXTEEN_LOST, SPARED, Setup, TINY, WIDE, many};
 use crate::command::write_page;
@@ -60,7 +62,7 @@ pub(super) fn run(
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
     let all = self::names();
-    let file = args.reports.join(format!("nodes-{}.json", args.rate));
+    let file = args.folders.report(&format!("nodes-{}", args.rate));
     let mut parts: Parts<Part> = kept::resume(&file, Machine::this())?;
     let due = if args.only.is_empty() { parts.due(&all) } else { asked(args) };
     let sections: Vec<&Section> = SECTIONS.iter().filter(|section| due.contains(&section.name)).collect();
@@ -73,7 +75,7 @@ pub(super) fn run(
             kept::save(&parts, &file)?;
         }
     }
-    conclude(&parts, args, &args.out.join("nodes.md"))
+    conclude(&parts, args, &args.folders.page("nodes", "md"))
 }
 
 /// Returns the parts that `--only` names; all without it.
@@ -113,10 +115,9 @@ fn conclude(parts: &Parts<Part>, args: &NodesArgs, file: &Path) -> Result<ExitCo
 /// Returns the exit code, which depends on the parts that were asked for.
 fn exit_code(parts: &Parts<Part>, args: &NodesArgs) -> ExitCode {
     let asked = asked(args);
-    let is_worthless = |name: &&str| parts.of(name).is_some_and(Part::has_worthless_rows);
-    let is_disturbed = asked.iter().any(is_worthless);
+    let is_disturbed = is_disturbed(parts, &asked);
     if is_disturbed {
-        eprintln!("not reliable: other programs disturbed all repetitions of a row");
+        eprintln!("not reliable: {DISTURBED}");
     }
     let is_bad = is_disturbed || finding::any_fails(&findings(parts, &asked, args.rate));
     if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS }

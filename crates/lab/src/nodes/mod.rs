@@ -17,15 +17,14 @@ mod small;
 mod verdicts;
 mod whole;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use crate::command::REPORTS;
 use crate::error::LabError;
+use crate::folders::{Folders, first_unusual, usual};
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
@@ -34,12 +33,9 @@ use crate::topology::Rate;
 /// Options of the measurement.
 #[derive(Debug, Args)]
 pub struct NodesArgs {
-    /// The folder for the page
-    #[arg(long, default_value = "docs/results", value_name = "DIR")]
-    out: PathBuf,
-    /// The folder for the report, from which an interrupted measurement continues
-    #[arg(long, default_value = REPORTS, value_name = "DIR")]
-    reports: PathBuf,
+    /// The folders for results
+    #[command(flatten)]
+    pub(crate) folders: Folders,
     /// Rate of every helper's link
     #[arg(long, default_value = "100mbit", value_name = "RATE")]
     rate: Rate,
@@ -53,6 +49,18 @@ pub struct NodesArgs {
     /// Approximate number of 64 KiB blocks on the lost node in the part `many`
     #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     small_blocks: u64,
+}
+
+impl NodesArgs {
+    /// Returns the option that makes the measurement a trial, if one does: its value is not that of the page.
+    pub(crate) fn trial(&self) -> Option<&'static str> {
+        let usual: Self = usual();
+        first_unusual([
+            ("--rate", self.rate == usual.rate),
+            ("--repetitions", self.repetitions == usual.repetitions),
+            ("--small-blocks", self.small_blocks == usual.small_blocks),
+        ])
+    }
 }
 
 /// The size and content of a cluster before a node is lost.

@@ -1,11 +1,13 @@
 //! Formats the report as a page with drawings.
 
 use super::report::{
-    CAPS, CapRow, DRAINS, MANY, POLICIES, Part, READS, REQUESTORS, ReadsRow, SIXTEEN, SMALL, WholeRow,
+    CAPS, CapRow, DISTURBED, DRAINS, MANY, POLICIES, Part, READS, REQUESTORS, ReadsRow, SIXTEEN, SMALL,
+    WholeRow, is_disturbed,
 };
 use super::{measure, verdicts};
 use crate::figure::plot::{Drawing, Mark, Named};
 use crate::finding;
+use crate::pages::unreliable;
 use crate::parts::Parts;
 use crate::report::{markdown_table, median};
 use crate::topology::Rate;
@@ -27,7 +29,7 @@ struct Section {
 }
 
 const SECTIONS: [Section; 4] = [
-    Section { part: SIXTEEN, heading: "16 blocks of 16 MiB, 13 survivors, RS(9,6)", drawing: None },
+    Section { part: SIXTEEN, heading: "About 16 blocks of 16 MiB, 13 survivors, RS(9,6)", drawing: None },
     Section {
         part: POLICIES,
         heading: "Policies: RS(9,6), 64 stripes of 8 MiB blocks, 16 nodes",
@@ -49,8 +51,9 @@ const SECTIONS: [Section; 4] = [
 pub(super) fn text(parts: &Parts<Part>, rate: Rate) -> String {
     let drawings = drawings(parts);
     let machine = parts.machine.summary();
+    let warning = if is_disturbed(parts, &measure::names()) { unreliable(DISTURBED) } else { String::new() };
     let head = format!(
-        "# Whole nodes on real processes\n\n`mend lab nodes`. {machine}\nLinks of {rate}.\n\n{ABOUT}\n"
+        "# Whole nodes on real processes\n\n{warning}`mend lab nodes`. {machine}\nLinks of {rate}.\n\n{ABOUT}\n"
     );
     let sections = SECTIONS.iter().map(|section| section.text(parts, &drawings));
     let rest = [caps(parts), reads(parts, &drawings, rate), small(parts)];

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{LATER, TOTAL_CAPS};
 use crate::finding::Verdict;
 use crate::meter::{LinkBytes, Metered};
+use crate::parts::Parts;
 use crate::report::median;
 
 /// The names of the parts.
@@ -287,10 +288,18 @@ impl Part {
     }
 
     /// Whether other programs disturbed every repetition of a row.
-    pub(super) fn has_worthless_rows(&self) -> bool {
+    fn has_worthless_rows(&self) -> bool {
         self.whole.iter().any(|row| row.doubts().is_worthless())
             || self.reads.iter().any(|row| row.doubts().is_worthless())
     }
+}
+
+/// Why measurements are not reliable if [`is_disturbed`].
+pub(super) const DISTURBED: &str = "other programs disturbed all repetitions of a row";
+
+/// Whether other programs disturbed every repetition of a row in any of these parts.
+pub(super) fn is_disturbed(parts: &Parts<Part>, names: &[&str]) -> bool {
+    names.iter().filter_map(|name| parts.of(name)).any(Part::has_worthless_rows)
 }
 
 /// Returns the link traffic of each helper.

@@ -10,7 +10,7 @@ use testbed::Mend;
 
 use super::BenchArgs;
 use super::cluster::{SeaweedLab, shards};
-use super::detail::{Detail, Run};
+use super::detail::{Detail, Report, Run};
 use super::losses::Loss;
 use super::page::PUBLICATION;
 use super::reads::Needles;
@@ -19,6 +19,7 @@ use super::tasks::{self, ALL_UP, By, CAP, ONE_DOWN, Task};
 use crate::error::LabError;
 use crate::experiment::report::Key;
 use crate::experiment::{Book, Repaired, measure, settle};
+use crate::folders::usual;
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
@@ -37,7 +38,7 @@ pub(super) fn run(
     args: &BenchArgs,
     say: Say<'_>,
 ) -> Result<ExitCode, LabError> {
-    let book = Book::open(PUBLICATION, &args.out, &args.reports)?;
+    let book = Book::open(PUBLICATION, &args.folders)?;
     let lacks = |task: &Task| book.report.lacks(&task.key, task.repetitions);
     let open = |tasks: Vec<Task>| tasks.into_iter().filter(|task| lacks(task) > 0).collect::<Vec<_>>();
     let (losses, servers, reads) =
@@ -45,15 +46,22 @@ pub(super) fn run(
     let all = || losses.iter().chain(&servers).chain(&reads);
     say(&format!("{} repetitions are to be measured", all().map(lacks).sum::<usize>()));
     if all().next().is_none() {
-        return book.publish();
+        return book.publish(lacking(&book.report));
     }
     let lab = SeaweedLab::up(names, programs, weed, args.encrypted)?;
     let mut measuring = SeaweedfsBench { lab, args, say, book, volumes: Vec::new(), next_victim: 1 };
     measuring.servers(&servers, &reads)?;
     measuring.losses(&losses)?;
-    (measuring.say)("reading all objects");
+    (measuring.say)("reading all objects of the large volumes");
     measuring.lab.check_objects()?;
-    measuring.book.publish()
+    measuring.book.publish(lacking(&measuring.book.report))
+}
+
+/// Returns the number of repetitions that a complete page has and the report lacks.
+fn lacking(report: &Report) -> usize {
+    let args = usual();
+    let tasks = [tasks::losses(&args), tasks::servers(&args), tasks::reads(&args)].concat();
+    tasks.iter().map(|task| report.lacks(&task.key, task.repetitions)).sum()
 }
 
 struct SeaweedfsBench<'a> {
@@ -200,8 +208,8 @@ impl SeaweedfsBench<'_> {
             mend.run(&["caps", "--total", CAP]);
         }
         let is_settled = settle(&self.lab.network)?;
-        let (log, recovered) = needles.read_during(&self.lab.cluster, || self.recovery(task, &gone, mend));
-        let repaired = recovered?.after(is_settled);
+        let (log, recovered) = needles.read_during(&self.lab.cluster, || self.recovery(task, &gone, mend))?;
+        let repaired = recovered.after(is_settled);
         if task.by == By::Capped {
             mend.run(&["caps", "--none"]);
         }
@@ -223,8 +231,8 @@ impl SeaweedfsBench<'_> {
                 thread::sleep(READS_LAST);
                 Ok(())
             })
-        });
-        let idle = idle?.after(is_settled);
+        })?;
+        let idle = idle.after(is_settled);
         let reads = log.within(idle.begun(), idle.time);
         self.keep(&key, Run::of(idle, Detail::ReadsDuring(reads)))
     }

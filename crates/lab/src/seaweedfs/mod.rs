@@ -16,13 +16,12 @@ mod tables;
 mod targets;
 mod tasks;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Subcommand};
 
-use crate::command::REPORTS;
 use crate::error::LabError;
+use crate::folders::{Folders, first_unusual, usual};
 use crate::lab_cluster::Programs;
 use crate::network::Names;
 use crate::run::Say;
@@ -49,12 +48,9 @@ Runs on the same commit and machine add to the same page. Longer matrices:
 /// Options of the measurement.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// The folder for the page
-    #[arg(long, default_value = "docs/results", value_name = "DIR")]
-    out: PathBuf,
-    /// The folder for the report, to which partial and interrupted measurements add
-    #[arg(long, default_value = REPORTS, value_name = "DIR")]
-    reports: PathBuf,
+    /// The folders for results
+    #[command(flatten)]
+    pub(crate) folders: Folders,
     /// Link rates; reads during a recovery use the fastest one. Two processors are too slow for much faster links between
     /// fifteen servers
     #[arg(long, default_values = ["100mbit", "200mbit"], value_delimiter = ',', value_name = "RATE")]
@@ -77,6 +73,15 @@ pub struct BenchArgs {
     /// Whether to measure reads during the recovery of a server
     #[arg(long, default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
     reads: bool,
+}
+
+impl BenchArgs {
+    /// Returns the option that makes the measurement a trial, if one does: its value is not the usual one, and does not identify
+    /// a result.
+    pub(crate) fn trial(&self) -> Option<&'static str> {
+        let usual: Self = usual();
+        first_unusual([("--small-volumes", [0, usual.small_volumes].contains(&self.small_volumes))])
+    }
 }
 
 /// Runs the verb on a thread that may enter namespaces.

@@ -41,8 +41,7 @@ fn text(report: &Report) -> String {
     if has(Kind::ReadsDuring) {
         text += &format!("\n## Reads\n\n{}{READS}\n{}", link(READING), reads(report));
     }
-    text + "\nEvery shard of the first table was identical to the lost one. A run ends with an error unless all stored \
-            objects are read unchanged afterwards.\n"
+    text + "\nEvery rebuilt shard was identical to the lost one.\n"
 }
 
 /// Returns the drawings of the tables that have rows.

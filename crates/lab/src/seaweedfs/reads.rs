@@ -8,9 +8,10 @@ use std::thread;
 use std::time::Instant;
 
 use seaweedfs::VolumeName;
-use testbed::eventually;
 use testbed::seaweedfs::{Cluster, http};
+use testbed::{content, eventually};
 
+use crate::error::LabError;
 use crate::experiment::{ReadLog, read_during};
 
 /// The size of a needle in bytes.
@@ -22,8 +23,13 @@ const WRITERS: usize = 4;
 /// sequential.
 const STEP: usize = 7919;
 
-/// The stored needles: their volumes and file ids.
-pub(super) struct Needles(Vec<(u32, String)>);
+/// The stored needles.
+pub(super) struct Needles {
+    /// The volume and the file id of each.
+    stored: Vec<(u32, String)>,
+    /// A needle that was read with wrong bytes.
+    wrong: Mutex<Option<String>>,
+}
 
 impl Needles {
     /// Stores needles in new volumes of a collection, with `bytes` bytes per volume on average, and returns
@@ -40,38 +46,55 @@ impl Needles {
         thread::scope(|scope| {
             for _ in 0..WRITERS {
                 scope.spawn(|| {
-                    let body: Vec<u8> = (0..NEEDLE_BYTES).map(|at| (at % 251) as u8).collect();
                     while next.fetch_add(1, Ordering::Relaxed) < count {
-                        let needle = eventually("a write", || write(cluster, collection, &body));
+                        let needle = eventually("a write", || write(cluster, collection));
                         stored.lock().expect("no panic").push(needle);
                     }
                 });
             }
         });
-        (Self(stored.into_inner().expect("no panic")), cluster.plain_volumes(collection))
+        let needles = Self { stored: stored.into_inner().expect("no panic"), wrong: Mutex::default() };
+        (needles, cluster.plain_volumes(collection))
     }
 
-    /// Reads needles with several clients until `work` returns.
-    pub(super) fn read_during<T>(&self, cluster: &Cluster, work: impl FnOnce() -> T) -> (ReadLog, T) {
+    /// Reads needles with several clients until `work` returns, and compares their bytes.
+    ///
+    /// # Errors
+    /// [`LabError::WrongBytes`], or the error of `work`.
+    pub(super) fn read_during<T>(
+        &self,
+        cluster: &Cluster,
+        work: impl FnOnce() -> Result<T, LabError>,
+    ) -> Result<(ReadLog, T), LabError> {
         let homes = &homes(cluster);
         let client = |client: usize| {
-            let mut at = client * self.0.len() / CLIENTS;
+            let mut at = client * self.stored.len() / CLIENTS;
             move |log: &mut ReadLog| {
-                at = (at + STEP) % self.0.len();
+                at = (at + STEP) % self.stored.len();
                 self.read(at, homes, log);
             }
         };
-        read_during((0..CLIENTS).map(client).collect(), work)
+        let (log, done) = read_during((0..CLIENTS).map(client).collect(), work);
+        match self.wrong.lock().expect("no panic").take() {
+            None => Ok((log, done?)),
+            Some(id) => {
+                let reason = format!("reading needle {id} returned wrong bytes");
+                Err(LabError::WrongBytes { what: "reads of needles".to_owned(), reason })
+            }
+        }
     }
 
     /// Reads a needle from one of the servers with shards of its volume.
     fn read(&self, at: usize, homes: &BTreeMap<u32, Vec<String>>, log: &mut ReadLog) {
-        let (volume, id) = &self.0[at];
+        let (volume, id) = &self.stored[at];
         let Some(homes) = homes.get(volume).filter(|homes| !homes.is_empty()) else { return };
         let begun = Instant::now();
-        match http("GET", &homes[at % homes.len()], &format!("/{id}"), b"") {
-            Ok(body) if body.len() == NEEDLE_BYTES => log.reads.push((begun, begun.elapsed())),
-            _ => log.failures.push(begun),
+        let Ok(body) = http("GET", &homes[at % homes.len()], &format!("/{id}"), b"") else {
+            return log.failures.push(begun);
+        };
+        log.reads.push((begun, begun.elapsed()));
+        if body != content(id, NEEDLE_BYTES) {
+            *self.wrong.lock().expect("no panic") = Some(id.clone());
         }
     }
 }
@@ -86,12 +109,13 @@ fn homes(cluster: &Cluster) -> BTreeMap<u32, Vec<String>> {
     listing.volumes.iter().map(|(&volume, holdings)| (volume, of(holdings))).collect()
 }
 
-fn write(cluster: &Cluster, collection: &str, body: &[u8]) -> Option<(u32, String)> {
+/// Stores a needle whose bytes depend on its file id.
+fn write(cluster: &Cluster, collection: &str) -> Option<(u32, String)> {
     let asked = format!("/dir/assign?collection={collection}");
     let assigned = http("GET", &cluster.weed.master_address(), &asked, b"").ok()?;
     let assigned: serde_json::Value = serde_json::from_slice(&assigned).ok()?;
     let (id, server) = (assigned["fid"].as_str()?, assigned["url"].as_str()?);
-    http("PUT", server, &format!("/{id}"), body).ok()?;
+    http("PUT", server, &format!("/{id}"), &content(id, NEEDLE_BYTES)).ok()?;
     let volume = id.split(',').next()?.parse().ok()?;
     Some((volume, id.to_owned()))
 }

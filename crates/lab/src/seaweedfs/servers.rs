@@ -1,10 +1,11 @@
 //! The loss and recovery of a whole volume server.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::path::Path;
 use std::time::Duration;
 
-use seaweedfs::Listing;
+use seaweedfs::{Listing, ShardName};
 use testbed::{Mend, eventually};
 
 use super::cluster::SeaweedLab;
@@ -18,6 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(super) struct Gone {
     pub(super) server: usize,
     pub(super) lost: LostServer,
+    /// The hash of each lost shard.
+    hashes: BTreeMap<ShardName, blake3::Hash>,
     /// The number of shards on all servers before the loss.
     all: usize,
 }
@@ -33,6 +36,13 @@ fn held(listing: &Listing, id: &str) -> BTreeMap<u32, (usize, u64)> {
         }
     }
     held
+}
+
+fn hash(path: &Path) -> Result<blake3::Hash, LabError> {
+    let mut hasher = blake3::Hasher::new();
+    let file = File::open(path).map_err(LabError::file("open", path))?;
+    hasher.update_reader(file).map_err(LabError::file("read", path))?;
+    Ok(hasher.finalize())
 }
 
 /// Returns the server whose number of shards is nearest to the mean; of several, the first one from `from` on, so that
@@ -67,20 +77,38 @@ impl Gone {
         eventually("the master to miss it", || {
             (lab.cluster.list().shard_count() == all - lost.shards).then_some(())
         });
+        let mut hashes = BTreeMap::new();
         for folder in &lab.cluster.servers[server].folders {
             for entry in fs::read_dir(folder).map_err(LabError::file("list", folder))?.flatten() {
+                let name = entry.file_name();
+                if let Some(shard) = name.to_str().and_then(|name| name.parse::<ShardName>().ok()) {
+                    hashes.insert(shard, hash(&entry.path())?);
+                }
                 fs::remove_file(entry.path()).map_err(LabError::file("remove", entry.path()))?;
             }
         }
-        Ok(Self { server, lost, all })
+        assert_eq!(hashes.len(), lost.shards, "the server lists other shards than it has");
+        Ok(Self { server, lost, hashes, all })
     }
 
-    /// Rebuilds the server's shards with `ec.rebuild`.
+    /// Rebuilds the server's shards with `ec.rebuild`, and compares them with the lost ones.
     ///
     /// # Errors
     /// [`LabError`].
     pub(super) fn rebuild(&self, lab: &SeaweedLab) -> Result<Repaired, LabError> {
-        lab.time_shell("ec.rebuild -apply", || self.await_listed(lab, "ec.rebuild"))
+        let repaired = lab.time_shell("ec.rebuild -apply", || self.await_listed(lab, "ec.rebuild"))?;
+        self.check("ec.rebuild", lab)?;
+        Ok(repaired)
+    }
+
+    fn check(&self, what: &str, lab: &SeaweedLab) -> Result<(), LabError> {
+        for (shard, before) in &self.hashes {
+            if hash(&lab.cluster.holder(shard).1)? != *before {
+                let reason = format!("{shard} was rebuilt with wrong bytes");
+                return Err(LabError::WrongBytes { what: what.to_owned(), reason });
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the coordinator counts all shards as lost.
@@ -88,7 +116,7 @@ impl Gone {
         wait_for_lost_blocks(mend, self.lost.shards);
     }
 
-    /// Rebuilds the server's shards with `mend node recover`.
+    /// Rebuilds the server's shards with `mend node recover`, and compares them with the lost ones.
     ///
     /// # Errors
     /// [`LabError`].
@@ -98,7 +126,9 @@ impl Gone {
         let repaired = time_program(&lab.network, mend.helper_ids(), "mend node recover", verb, || {
             self.await_listed(lab, "mend node recover")
         })?;
-        Ok(repaired.with_timeline(mend))
+        let repaired = repaired.with_timeline(mend);
+        self.check("mend node recover", lab)?;
+        Ok(repaired)
     }
 
     /// Restarts the server with empty folders, and then the server's helper. Spreads the shards of these collections over

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::publish;
 use crate::check::Check;
-use crate::command::Folders;
 use crate::error::LabError;
+use crate::folders::Folders;
 use crate::lab_cluster::Programs;
 use crate::machine::Machine;
 use crate::network::Names;

@@ -11,9 +11,10 @@ mod recoveries;
 use std::fmt::Write;
 
 use super::{ClaimRow, claims_table, percent, percents};
-use crate::command::{Folders, write_page};
+use crate::command::write_page;
 use crate::error::LabError;
 use crate::figure::plot::{Chart, Mark, Marks, Series};
+use crate::folders::Folders;
 use crate::machine::Machine;
 use crate::report::markdown_table;
 use crate::run::Say;

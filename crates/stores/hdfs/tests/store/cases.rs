@@ -125,13 +125,20 @@ pub fn a_dead_datanode(world: &mut World) {
     world.cluster.start(dead);
     world.cluster.await_nodes(world.cluster.nodes().len());
     world.await_whole();
-    // Later cases remove a copy, and expect the NameNode to miss the block.
+    // Later cases remove the copy that the NameNode lists, and expect it to miss the block.
     eventually("HDFS to remove the surplus copies", || {
+        let listed = world.groups();
         let nodes = world.cluster.nodes();
-        let copies = |name: &hdfs::ReplicaName| {
-            nodes.iter().filter(|node| node.replica(name.block(), &name.to_string()).is_some()).count()
+        let is_single = |name: hdfs::ReplicaName| {
+            let has = |&node: &usize| nodes[node].replica(name.block(), &name.to_string()).is_some();
+            let on_disk: Vec<usize> = (0..nodes.len()).filter(has).collect();
+            let holder = |group: &Group| {
+                let at = group.stripe.blocks.iter().position(|block| block.name == name)?;
+                group.holders[at]
+            };
+            matches!(on_disk[..], [node] if listed.iter().find_map(holder) == Some(node))
         };
-        moved.iter().all(|(_, name)| copies(name) == 1).then_some(())
+        moved.iter().all(|(_, name)| is_single(*name)).then_some(())
     });
 }
 
