@@ -52,13 +52,21 @@ pub(super) struct Hold {
     tenure: u64,
 }
 
+#[cfg(test)]
+impl Hold {
+    /// Returns a right that [`ClusterLock::check`] refuses.
+    pub fn none() -> Self {
+        Self { stripe: StripeId("c_5".to_owned()), tenure: 0 }
+    }
+}
+
 #[derive(Default)]
 struct Claims {
     lock: Option<Arc<Lock>>,
     /// The number of times that Mend has taken the lock.
     tenure: u64,
-    /// Stripes for whose repairs the lock is held.
-    stripes: BTreeSet<StripeId>,
+    /// Stripes for whose repairs the lock is held, with the nodes that were prepared for shards of them since.
+    stripes: BTreeMap<StripeId, BTreeSet<NodeId>>,
     /// Stripes whose files or mounts are being fixed on some server, with the number of operations in
     /// progress that began under the present lock.
     upkeep: BTreeMap<StripeId, usize>,
@@ -86,7 +94,11 @@ impl Shared {
         let ready = async {
             self.known.refresh(volume).await.map_err(taken)?;
             for &node in nodes {
-                self.prepare(&hold, volume, node).await?;
+                // A repair that is planned again claims its stripe again.
+                if !self.lock.has_prepared(&hold, node).await {
+                    self.prepare(&hold, volume, node).await?;
+                    self.lock.note_prepared(&hold, node).await;
+                }
             }
             self.lock.check(&hold).await.map_err(taken)
         };
@@ -189,8 +201,35 @@ impl ClusterLock {
         is_at_risk: bool,
     ) -> Result<(Hold, bool), AskError> {
         let mut claims = self.hold(stripe, volume, is_at_risk).await?;
-        let is_new = claims.stripes.insert(stripe.clone());
+        let is_new = !claims.stripes.contains_key(stripe);
+        claims.stripes.entry(stripe.clone()).or_default();
         Ok((claims.claimed(stripe), is_new))
+    }
+
+    /// Whether a node was prepared under this claim.
+    async fn has_prepared(&self, hold: &Hold, node: NodeId) -> bool {
+        let claims = self.claims.lock().await;
+        claims.covers(hold) && claims.stripes.get(&hold.stripe).is_some_and(|nodes| nodes.contains(&node))
+    }
+
+    async fn note_prepared(&self, hold: &Hold, node: NodeId) {
+        let mut claims = self.claims.lock().await;
+        if claims.covers(hold)
+            && let Some(nodes) = claims.stripes.get_mut(&hold.stripe)
+        {
+            nodes.insert(node);
+        }
+    }
+
+    /// Whether a repair has claimed a stripe, and the coordinator does not shut down.
+    pub async fn is_repairing(&self) -> bool {
+        let claims = self.claims.lock().await;
+        !claims.is_closed && !claims.stripes.is_empty()
+    }
+
+    /// Whether the coordinator shuts down.
+    pub async fn is_closed(&self) -> bool {
+        self.claims.lock().await.is_closed
     }
 
     /// Returns the right to work on a stripe that a repair has claimed. If none has, or the claim was lost,
@@ -306,7 +345,7 @@ impl ClusterLock {
 impl Claims {
     /// Whether the lock is held for this stripe.
     fn has(&self, stripe: &StripeId) -> bool {
-        self.stripes.contains(stripe) || self.upkeep.contains_key(stripe)
+        self.stripes.contains_key(stripe) || self.upkeep.contains_key(stripe)
     }
 
     /// Whether an operation began under the present lock, and is still in progress or claimed.
@@ -315,7 +354,7 @@ impl Claims {
     }
 
     fn claimed(&self, stripe: &StripeId) -> Hold {
-        let tenure = if self.stripes.contains(stripe) { self.tenure } else { 0 };
+        let tenure = if self.stripes.contains_key(stripe) { self.tenure } else { 0 };
         Hold { stripe: stripe.clone(), tenure }
     }
 
@@ -350,7 +389,7 @@ impl Claims {
         self.lock = None;
         self.turn.end(Instant::now());
         self.upkeep.clear();
-        std::mem::take(&mut self.stripes)
+        std::mem::take(&mut self.stripes).into_keys().collect()
     }
 
     async fn release_if_unused(&mut self) {
@@ -415,7 +454,7 @@ mod tests {
     #[test]
     fn a_lost_claim_is_not_replaced_by_upkeep_of_the_same_stripe() {
         let mut claims = Claims { tenure: 1, ..Claims::default() };
-        claims.stripes.insert(stripe());
+        claims.stripes.insert(stripe(), BTreeSet::new());
         let claimed = claims.claimed(&stripe());
         assert!(claims.covers(&claimed));
         lose_and_take(&mut claims);

@@ -25,6 +25,8 @@ use crate::server::{SmallFile, VolumeServer};
 /// How many times, and at what interval, a copy is compared again if no majority confirms or rejects it.
 const TRIES: u32 = 5;
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The number of servers with good copies with which a copy is compared after it was replaced.
+const WITNESSES: usize = 2;
 /// Minimum pause between the inspections of two volumes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The pause after an inspection is at least this many times as long as the inspection, which may read large
@@ -380,6 +382,8 @@ impl Shared {
             Deletions::of(self).check_idle_disk(name, server).await?;
         }
         let source = verdict.good.first().ok_or("no server has a good copy")?;
+        let witnesses = verdict.good.iter().filter(|witness| *witness != server).take(WITNESSES);
+        let compared: Vec<ServerId> = witnesses.chain([server]).cloned().collect();
         if marks_deletions(file, problem) {
             // Deletions that only this index marks would be lost with it.
             Deletions::of(self).preserve(hold, name, server, &verdict.good).await?;
@@ -410,8 +414,8 @@ impl Shared {
             }
             let (_, expected) =
                 self.known.state().view.named(name.id()).ok_or("the state of the volume is unknown")?;
-            let again = self.small_files.copies(name, file, Some(server)).await.verdict(file, expected);
-            if again.good.contains(server) {
+            let again = self.small_files.copies_at(name, file, compared.clone()).await;
+            if again.verdict(file, expected).good.contains(server) {
                 return Ok(());
             }
         }

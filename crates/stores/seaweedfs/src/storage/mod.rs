@@ -25,6 +25,7 @@ mod needles;
 mod open;
 mod parity_verdicts;
 mod publishing;
+mod refreshes;
 mod remounts;
 mod server_folders;
 mod server_ids;

@@ -183,13 +183,24 @@ pub(super) async fn deleted_on(
     asked: &Asked,
     encoding: Encoding,
 ) -> Result<Deleted, String> {
-    let text = |error: AskError| error.to_string();
-    if !is_of(server, name, encoding).await? {
-        return match asked.shards.is_empty() {
-            true => Ok(Deleted::default()),
-            false => Err(format!("its {name}.vif is of another encoding of the volume")),
-        };
+    let deleted = found_on(server, name, asked, encoding).await?;
+    if deleted == Deleted::default() || is_of(server, name, encoding).await? {
+        return Ok(deleted);
     }
+    match asked.shards.is_empty() {
+        true => Ok(Deleted::default()),
+        false => Err(format!("its {name}.vif is of another encoding of the volume")),
+    }
+}
+
+/// Returns the needles that a server treats as deleted, if its metadata files are of this encoding.
+async fn found_on(
+    server: &VolumeServer,
+    name: &VolumeName,
+    asked: &Asked,
+    encoding: Encoding,
+) -> Result<Deleted, String> {
+    let text = |error: AskError| error.to_string();
     let mut deleted = Deleted::from(Journal::read(server, name, encoding).await?);
     let mut index = server.open_small_file(name, SmallFile::Ecx).await.map_err(text)?;
     loop {

@@ -75,23 +75,6 @@ impl Shared {
         }
     }
 
-    /// Makes servers drop their cached locations once a volume is complete again. A repair publishes its blocks one
-    /// by one, so that happens once.
-    async fn refresh_if_due(self: &Arc<Self>, stripe: &StripeId) {
-        let due = self.known.state().next_to_refresh(stripe);
-        let Some(name) = due else { return };
-        match self.begin_upkeep(stripe).await {
-            Ok(hold) => {
-                self.refresh_locations(&hold, &name).await;
-                self.lock.end_upkeep(hold).await;
-            }
-            Err(error) => {
-                tracing::info!(volume = %name, %error, "servers may use stale locations of shards");
-                self.known.state().inspection.note_move(name.id());
-            }
-        }
-    }
-
     /// Refuses a shard that was found, and that no checksum proves, if the shard can be rebuilt from others.
     /// It may be left from an earlier encoding.
     fn check_need(&self, stripe: &StripeId, index: BlockIndex, node: NodeId) -> Result<(), StoreError> {
@@ -376,6 +359,18 @@ pub(super) async fn check_mounted(
             .map_err(|error| Unserved::unread(&error))?;
     }
     Ok(())
+}
+
+/// Checks that a server reports the expected size and ratio of shards that were mounted on it before, and are mounted
+/// again.
+pub(super) async fn check_mounted_again(
+    server: &VolumeServer,
+    volume: &VolumeName,
+    shards: &[u8],
+    expected: Expected,
+) -> Result<(), String> {
+    let mounted = server.mounted(volume.id()).await.map_err(|error| error.to_string())?;
+    shards.iter().try_for_each(|&shard| check_facts(&mounted, shard, expected))
 }
 
 /// Checks what a server reports about a shard.

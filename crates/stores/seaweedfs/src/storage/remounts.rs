@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::claims::Hold;
 use super::deletions::note_late_on_disks;
 use super::needles::journalled;
-use super::publishing::check_mounted;
+use super::publishing::check_mounted_again;
 use super::state::Shared;
 use crate::blocks::VolumeName;
 use crate::error::AskError;
@@ -311,9 +311,7 @@ impl Shared {
             return Err(RemountError::Unsettled(line));
         }
         listed.map_err(RemountError::Unsettled)?;
-        for &shard in &shards {
-            check_mounted(connection, name, shard, expected).await.map_err(String::from)?;
-        }
+        check_mounted_again(connection, name, &shards, expected).await?;
         Ok(done?)
     }
 

@@ -20,6 +20,7 @@ use super::inspection::Inspection;
 use super::judging::unjudged;
 use super::open::Attachment;
 use super::parity_verdicts::{self, wrong_by_parity};
+use super::refreshes::Refreshes;
 use super::server_folders::ServerFolders;
 use super::server_ids::{self, ServerIds};
 use super::small_files::SmallFiles;
@@ -50,6 +51,7 @@ pub struct Shared {
     pub(super) known: Arc<Knowledge>,
     pub(super) lock: ClusterLock,
     pub(super) small_files: Arc<SmallFiles>,
+    pub(super) refreshes: Refreshes,
     /// One lock per volume, held while a server mounts or unmounts the volume's shards.
     mounting: Mutex<BTreeMap<u32, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -323,7 +325,7 @@ impl Shared {
         let lock = ClusterLock::new(master.clone(), teller.clone());
         let known = Arc::new(Knowledge::new(master, attachment, ledger, teller));
         let small_files = Arc::new(SmallFiles::new(Arc::clone(&known)));
-        Self { known, lock, small_files, mounting: Mutex::default() }
+        Self { known, lock, small_files, refreshes: Refreshes::default(), mounting: Mutex::default() }
     }
 
     /// Returns the volume's lock. The caller must hold it while a server mounts or unmounts shards, until the
