@@ -152,8 +152,9 @@ public final class Console {
   }
 
   /**
-   * {@code store LOCAL PATH BYTES}: stores a local file in blocks of this size, with one replica of each.
-   * Prints the inode number.
+   * {@code store LOCAL PATH BYTES REPLICATION}: stores a local file in blocks of this size. Files in a folder with an
+   * erasure coding policy are not replicated. Prints the inode number. {@code dfs -D dfs.blocksize=… -put} would use the
+   * block size of the first command, whose file system Hadoop keeps.
    */
   private static final class Store extends Configured implements Tool {
     Store(Configuration conf) {
@@ -162,7 +163,7 @@ public final class Console {
 
     @Override
     public int run(String[] words) throws Exception {
-      short replication = 1;
+      short replication = Short.parseShort(words[3]);
       DistributedFileSystem system = (DistributedFileSystem) FileSystem.get(getConf());
       try (OutputStream out =
           system.create(new Path(words[1]), true, BUFFER_BYTES, replication, Long.parseLong(words[2]))) {

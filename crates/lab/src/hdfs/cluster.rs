@@ -17,6 +17,8 @@ use crate::network::{Names, Network};
 use crate::topology::{Rate, Topology};
 
 pub(super) const CELL: usize = 1 << 20;
+/// HDFS's default replication of files that are not erasure-coded.
+pub(crate) const REPLICATION: usize = 3;
 /// How often files are stored until no group lacks a block: HDFS refuses a group, or stores it without some of its parity,
 /// if too many DataNodes are busy.
 const ATTEMPTS: usize = 10;
@@ -191,12 +193,13 @@ impl HdfsLab {
     /// DataNode whose last heartbeat told of more than twice the mean load, so soon after other files it may find too few
     /// of them. With a pause longer than a heartbeat before each file, all loads are reported as 0.
     fn put_all(&mut self, source: &Path, block: usize, files: Vec<String>) -> Result<(), LabError> {
-        let (size, source) = (format!("dfs.blocksize={block}"), source.to_str().expect("text"));
+        let (block, replication) = (block.to_string(), REPLICATION.to_string());
+        let source = source.to_str().expect("text");
         let (mut incomplete, mut said) = (files, String::new());
         for attempt in 0..ATTEMPTS {
             for path in &incomplete {
                 thread::sleep(if attempt == 0 { Duration::ZERO } else { BEFORE_ANOTHER });
-                said = self.cluster.console().ask(&["dfs", "-D", &size, "-put", "-f", source, path]).text;
+                said = self.cluster.console().ask(&["store", source, path, &block, &replication]).text;
             }
             incomplete = self.incomplete(incomplete);
             if incomplete.is_empty() {

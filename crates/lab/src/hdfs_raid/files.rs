@@ -10,13 +10,11 @@ use super::codes::RaidCode;
 use super::encoding;
 use super::readers::Block;
 use crate::error::LabError;
-use crate::hdfs::cluster::HdfsLab;
+use crate::hdfs::cluster::{HdfsLab, REPLICATION};
 use crate::hdfs::losses::await_lacking;
 
 /// The folder of all files.
 const FOLDER: &str = "/files";
-/// HDFS's default replication, which files have before they are encoded.
-const REPLICATION: usize = 3;
 /// The index of the block that is lost, and of the block whose DataNode stays.
 const LOST: usize = 1;
 const KEPT: usize = 0;

@@ -36,7 +36,7 @@ impl StoredFiles {
     ) -> u64 {
         let source = cluster.folder().join("put");
         fs::write(&source, &content).expect("written");
-        let said = cluster.console().run(&["store", text(&source), path, &block_bytes.to_string()]);
+        let said = cluster.console().run(&["store", text(&source), path, &block_bytes.to_string(), "1"]);
         self.0.insert(path.to_owned(), content);
         said.trim().parse().expect("a number")
     }
