@@ -54,9 +54,8 @@ pub(super) struct Hold {
 
 #[cfg(test)]
 impl Hold {
-    /// Returns a right that [`ClusterLock::check`] refuses.
-    pub fn none() -> Self {
-        Self { stripe: StripeId("c_5".to_owned()), tenure: 0 }
+    pub fn of_tenure(tenure: u64) -> Self {
+        Self { stripe: StripeId("c_5".to_owned()), tenure }
     }
 }
 
@@ -65,7 +64,7 @@ struct Claims {
     lock: Option<Arc<Lock>>,
     /// The number of times that Mend has taken the lock.
     tenure: u64,
-    /// Stripes for whose repairs the lock is held, with the nodes that were prepared for shards of them since.
+    /// Stripes for whose repairs the lock is held, with the nodes whose metadata files were compared since.
     stripes: BTreeMap<StripeId, BTreeSet<NodeId>>,
     /// Stripes whose files or mounts are being fixed on some server, with the number of operations in
     /// progress that began under the present lock.
@@ -94,11 +93,7 @@ impl Shared {
         let ready = async {
             self.known.refresh(volume).await.map_err(taken)?;
             for &node in nodes {
-                // A repair that is planned again claims its stripe again.
-                if !self.lock.has_prepared(&hold, node).await {
-                    self.prepare(&hold, volume, node).await?;
-                    self.lock.note_prepared(&hold, node).await;
-                }
+                self.prepare(&hold, volume, node).await?;
             }
             self.lock.check(&hold).await.map_err(taken)
         };
@@ -154,7 +149,7 @@ impl Shared {
         let stripe = &hold.stripe;
         let server = self.known.state().view.nodes().server(node).cloned();
         let ready = match &server {
-            Some(server) => self.make_ready(hold, volume, server).await,
+            Some(server) => self.make_ready(hold, volume, (node, server)).await,
             None => Err("it is not a volume server".to_owned()),
         };
         ready.map_err(|why| {
@@ -166,7 +161,12 @@ impl Shared {
     /// Copies the metadata files of a volume (`.ecx`, `.vif`, `.ecsum`) to a server whose copies are missing
     /// or differ from the majority. A server that has mounted shards of the volume keeps its own index
     /// (`.ecx`), since it has that file open.
-    async fn make_ready(self: &Arc<Self>, hold: &Hold, volume: u32, server: &ServerId) -> Result<(), String> {
+    async fn make_ready(
+        self: &Arc<Self>,
+        hold: &Hold,
+        volume: u32,
+        (node, server): (NodeId, &ServerId),
+    ) -> Result<(), String> {
         let stripe = &hold.stripe;
         let name: VolumeName = stripe.0.parse().map_err(|_| format!("{stripe} is not a volume"))?;
         let serves = {
@@ -179,7 +179,12 @@ impl Shared {
         if !serves {
             self.check_journal(&name, server).await?;
         }
-        self.complete(hold, &name, server, serves).await
+        // A repair that is planned again claims its stripe again.
+        if !self.lock.has_prepared(hold, node).await {
+            self.complete(hold, &name, server, serves).await?;
+            self.lock.note_prepared(hold, node).await;
+        }
+        Ok(())
     }
 }
 

@@ -38,10 +38,10 @@ struct Waiting {
 }
 
 impl Queue {
-    /// Adds a volume. Returns the hold if the volume waits already.
+    /// Adds a volume. If the volume waits already, returns its former hold: the lock of that one may have been lost.
     fn add(&mut self, name: VolumeName, hold: Hold, since: Instant) -> Option<Hold> {
-        if self.waiting.iter().any(|waiting| waiting.name == name) {
-            return Some(hold);
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.name == name) {
+            return Some(std::mem::replace(&mut waiting.hold, hold));
         }
         self.waiting.push_back(Waiting { name, hold, since });
         None
@@ -92,12 +92,12 @@ impl Shared {
                 return self.known.state().inspection.note_move(name.id());
             }
         };
-        let (surplus, is_first) = {
+        let (former, is_first) = {
             let mut queue = self.refreshes.queue();
-            let surplus = queue.add(name, hold, Instant::now());
-            (surplus, !std::mem::replace(&mut queue.is_served, true))
+            let former = queue.add(name, hold, Instant::now());
+            (former, !std::mem::replace(&mut queue.is_served, true))
         };
-        if let Some(hold) = surplus {
+        if let Some(hold) = former {
             self.lock.end_upkeep(hold).await;
         }
         if is_first {
@@ -131,9 +131,11 @@ mod tests {
     fn volumes_wait_while_repairs_go_on_but_not_for_long() {
         let (mut queue, start) = (Queue::default(), Instant::now());
         for (id, at) in [(5, 0), (3, 10), (4, 20)] {
-            assert!(queue.add(name(id), Hold::none(), start + Duration::from_secs(at)).is_none());
+            assert!(queue.add(name(id), Hold::of_tenure(0), start + Duration::from_secs(at)).is_none());
         }
-        assert!(queue.add(name(3), Hold::none(), start).is_some(), "it waits already");
+        let later = Hold::of_tenure(7);
+        assert_eq!(queue.add(name(3), later.clone(), start), Some(Hold::of_tenure(0)), "it waits already");
+        assert_eq!(queue.waiting[1].hold, later, "the first hold may be of a lock that was lost");
         assert!(taken(&mut queue, true, start + Duration::from_secs(29)).is_empty());
         assert_eq!(taken(&mut queue, true, start + Duration::from_secs(40)), [5, 3]);
         assert_eq!(taken(&mut queue, false, start + Duration::from_secs(41)), [4]);
