@@ -18,7 +18,9 @@ mod timelines;
 mod usage;
 mod verdicts;
 
+use std::fs::File;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -107,6 +109,17 @@ pub(crate) fn settle(network: &Network) -> Result<bool, LabError> {
         }
     }
     Ok(false)
+}
+
+/// Returns the hash of a file, with which a rebuilt file is compared with the lost one.
+///
+/// # Errors
+/// [`LabError::File`].
+pub(crate) fn hash_of(path: &Path) -> Result<blake3::Hash, LabError> {
+    let mut hasher = blake3::Hasher::new();
+    let file = File::open(path).map_err(LabError::file("open", path))?;
+    hasher.update_reader(file).map_err(LabError::file("read", path))?;
+    Ok(hasher.finalize())
 }
 
 /// Waits until the coordinator reports at least this many lost blocks.

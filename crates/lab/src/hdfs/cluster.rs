@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use blake3::Hash;
 use testbed::hdfs::{Attaching, Cluster, ClusterOptions, Hadoop, Pace, Plugin};
 use testbed::{Mend, Seat, content, eventually};
 
 use crate::error::LabError;
-use crate::experiment::Site;
+use crate::experiment::{Site, hash_of};
 use crate::lab_cluster::Programs;
 use crate::medium::forget_cached;
 use crate::network::{Names, Network};
@@ -77,13 +78,13 @@ impl Commands {
     }
 }
 
-/// A replica of an internal block on a DataNode, with fingerprints of its two files.
+/// A replica of an internal block on a DataNode, with the hashes of its two files.
 pub(super) struct Replica {
     pub(super) number: i64,
     /// The generation stamp.
     pub(super) stamp: u64,
-    /// Fingerprints of the block file and the meta file.
-    files: [u64; 2],
+    /// The hashes of the block file and the meta file.
+    files: [Hash; 2],
 }
 
 impl Replica {
@@ -284,7 +285,8 @@ impl HdfsLab {
         let mut replicas = Vec::new();
         for block in self.cluster.console().fsck(path).into_iter().flat_map(|file| file.blocks) {
             for (number, _) in block.replicas.iter().filter(|(_, holder)| *holder == address) {
-                let mut replica = Replica { number: *number, stamp: block.stamp, files: [0; 2] };
+                let mut replica =
+                    Replica { number: *number, stamp: block.stamp, files: [Hash::from_bytes([0; 32]); 2] };
                 replica.files = self.files(node, &replica)?.expect("it has it");
                 replicas.push(replica);
             }
@@ -292,12 +294,12 @@ impl HdfsLab {
         Ok(replicas)
     }
 
-    /// Returns the fingerprints of a replica's two files on a DataNode; `None` if the DataNode does not have
+    /// Returns the hashes of a replica's two files on a DataNode; `None` if the DataNode does not have
     /// the replica.
-    fn files(&self, node: usize, replica: &Replica) -> Result<Option<[u64; 2]>, LabError> {
+    fn files(&self, node: usize, replica: &Replica) -> Result<Option<[Hash; 2]>, LabError> {
         let paths = self.cluster.nodes()[node].replica(replica.number, &replica.name());
         let Some(paths) = paths else { return Ok(None) };
-        let [bytes, meta] = paths.map(|path| fingerprint(&path));
+        let [bytes, meta] = paths.map(|path| hash_of(&path));
         Ok(Some([bytes?, meta?]))
     }
 
@@ -337,15 +339,6 @@ impl HdfsLab {
         }
         Ok(())
     }
-}
-
-fn fingerprint(path: &Path) -> Result<u64, LabError> {
-    let bytes = fs::read(path).map_err(LabError::file("read", path))?;
-    Ok(bytes.chunks(8).fold(bytes.len() as u64, |sum, chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        (sum.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }))
 }
 
 /// Returns the settings that tell HDFS's processes how to reach Mend, which may be started later.

@@ -1,8 +1,7 @@
 //! The loss and recovery of a whole volume server.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::path::Path;
+use std::fs;
 use std::time::Duration;
 
 use seaweedfs::{Listing, ShardName};
@@ -11,7 +10,7 @@ use testbed::{Mend, eventually};
 use super::cluster::SeaweedLab;
 use super::detail::LostServer;
 use crate::error::LabError;
-use crate::experiment::{Repaired, time_program, wait_for_lost_blocks, wait_while};
+use crate::experiment::{Repaired, hash_of, time_program, wait_for_lost_blocks, wait_while};
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -36,13 +35,6 @@ fn held(listing: &Listing, id: &str) -> BTreeMap<u32, (usize, u64)> {
         }
     }
     held
-}
-
-fn hash(path: &Path) -> Result<blake3::Hash, LabError> {
-    let mut hasher = blake3::Hasher::new();
-    let file = File::open(path).map_err(LabError::file("open", path))?;
-    hasher.update_reader(file).map_err(LabError::file("read", path))?;
-    Ok(hasher.finalize())
 }
 
 /// Returns the server whose number of shards is nearest to the mean; of several, the first one from `from` on, so that
@@ -82,7 +74,7 @@ impl Gone {
             for entry in fs::read_dir(folder).map_err(LabError::file("list", folder))?.flatten() {
                 let name = entry.file_name();
                 if let Some(shard) = name.to_str().and_then(|name| name.parse::<ShardName>().ok()) {
-                    hashes.insert(shard, hash(&entry.path())?);
+                    hashes.insert(shard, hash_of(&entry.path())?);
                 }
                 fs::remove_file(entry.path()).map_err(LabError::file("remove", entry.path()))?;
             }
@@ -103,7 +95,7 @@ impl Gone {
 
     fn check(&self, what: &str, lab: &SeaweedLab) -> Result<(), LabError> {
         for (shard, before) in &self.hashes {
-            if hash(&lab.cluster.holder(shard).1)? != *before {
+            if hash_of(&lab.cluster.holder(shard).1)? != *before {
                 let reason = format!("{shard} was rebuilt with wrong bytes");
                 return Err(LabError::WrongBytes { what: what.to_owned(), reason });
             }
