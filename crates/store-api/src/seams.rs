@@ -72,8 +72,8 @@ pub trait Catalog: Send {
         None
     }
 
-    /// Sets the receiver of changes that other writers make from now on. A store without other writers
-    /// reports none.
+    /// Sets the receiver of changes that other writers make from now on. A store with other writers first reports its
+    /// whole state, and whether it has been [listed](StoreChange::Unlisted); one without them reports nothing.
     fn listen(&mut self, listener: Listener) {
         drop(listener);
     }

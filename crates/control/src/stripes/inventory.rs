@@ -116,7 +116,9 @@ impl Stripes {
             return;
         }
         let mut leaving: BTreeSet<BlockId> = self.picture.files().discards(node).cloned().collect();
-        leaving.retain(|block| outer.with(self).may_go(node, block));
+        leaving.retain(|block| {
+            outer.with(self).may_go(node, block) && !self.inventory.is_recording(node, block)
+        });
         let (mut found, mut newer) = (BTreeSet::new(), BTreeSet::new());
         for block in blocks.iter().filter(|block| !leaving.contains(&block.id)) {
             let is_its_own =

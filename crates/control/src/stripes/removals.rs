@@ -44,6 +44,7 @@ impl Stripes {
         let Some(Holdings { removing, stuck, looked_at, .. }) = self.inventory.get(node) else { return };
         let goes = |block: &BlockId| {
             !stuck.contains_key(block)
+                && !self.inventory.is_recording(node, block)
                 && !jobs.is_worked_on(outer.with(self), block)
                 && outer.with(self).may_go(node, block)
         };
@@ -77,6 +78,7 @@ impl Stripes {
         out: &mut Out,
     ) {
         let goes = self.picture.files().is_discarded(node, &block)
+            && !self.inventory.is_recording(node, &block)
             && !jobs.is_worked_on(outer.with(self), &block)
             && outer.with(self).may_go(node, &block);
         let Some(Holdings { removing, stuck, .. }) = self.inventory.get_mut(node) else { return };
@@ -110,13 +112,14 @@ impl Stripes {
         // The block stays in `removing` until the removal is recorded, so the node is not told twice.
         let Some(Holdings { removing, .. }) = self.inventory.get_mut(node) else { return };
         if removing.contains(block) {
+            self.inventory.recording.insert((node, block.clone()));
             let write = RecordWrite::Discarded(node, block.clone());
             out.store(Write::Records(write), StripeThen::Discarded { node, block: block.clone() });
         }
     }
 
-    /// Handles the result of the write that records a removal. After a failure, the node is told again to
-    /// remove the block.
+    /// Handles the end of the write that records a removal. After a failure, the node is told again to remove the
+    /// block. If the node has connected again meanwhile and lists the block, the block is an orphan from now on.
     pub(crate) fn block_discarded(
         &mut self,
         outer: OuterFacts<'_>,
@@ -125,11 +128,14 @@ impl Stripes {
         block: &BlockId,
         out: &mut Out,
     ) {
-        let Some(Holdings { removing, .. }) = self.inventory.get_mut(node) else { return };
-        removing.remove(block);
+        self.inventory.recording.remove(&(node, block.clone()));
+        let Some(Holdings { removing, orphans, .. }) = self.inventory.get_mut(node) else { return };
+        let is_back = !removing.remove(block) && orphans.contains(block);
         let last = removing.is_empty();
-        self.condemned.forget_copy(block, node, out);
-        self.inventory.drop_orphan(node, block);
+        if !is_back {
+            self.condemned.forget_copy(block, node, out);
+            self.inventory.drop_orphan(node, block);
+        }
         if last {
             self.remove_discards(outer, jobs, node, out); // The limit may have delayed further removals.
         }

@@ -259,6 +259,30 @@ fn a_removed_file_leaves_no_blocks_even_on_a_helper_that_was_down() {
     assert!(cluster.status().catalog.orphans.is_empty());
 }
 
+/// The helper removed the block while its disk was not mounted, and the storage records this slowly.
+#[test]
+fn a_block_that_returns_while_its_removal_is_recorded_is_an_orphan() {
+    let mut cluster = TestCluster::new(4);
+    let file = cluster.put("f", 1);
+    let (home, removed) = (home(&file, 0), block(&file, 0));
+    let disk = cluster.node(&home).disk.clone();
+    cluster.ask(|reply| FileCommand::Remove("f".into(), reply)).unwrap();
+    cluster.frozen.insert(home.clone());
+    cluster.wait(Duration::from_secs(40)); // A reader may still have a lease.
+    cluster.stuck = true;
+    cluster.frozen.clear();
+    cluster.play();
+    assert_eq!(cluster.node(&home).removed, [removed.clone()]);
+    cluster.kill(&home);
+    cluster.node(&home).disk = disk;
+    cluster.start(&home);
+    assert_eq!(cluster.node(&home).removed, [], "it is removed only as an orphan");
+    cluster.go_on();
+    let orphans = cluster.status().catalog.orphans;
+    let told: Vec<(&str, &str)> = orphans.iter().map(|it| (&it.node[..], &it.block[..])).collect();
+    assert_eq!(told, [(&home[..], &removed.0[..])]);
+}
+
 /// Returns a cluster in which h2 has an orphan that may be removed, and does not answer.
 fn with_an_orphan() -> TestCluster {
     let mut cluster = TestCluster::new(4);

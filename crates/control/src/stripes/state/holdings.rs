@@ -49,6 +49,9 @@ pub(crate) struct Inventory {
     held: BTreeMap<NodeId, Holdings>,
     /// Helpers that returned without most of their blocks.
     hollow: BTreeMap<NodeId, Hollow>,
+    /// Blocks that helpers have removed, while this is being recorded. A helper that connects again meanwhile may list
+    /// such a block, because it has another disk than before.
+    pub recording: BTreeSet<(NodeId, BlockId)>,
     /// Found copies that could not be put into service.
     pub unadopted: Unadopted,
     /// Stripes of which a found copy is being recorded.
@@ -172,6 +175,11 @@ impl Inventory {
         if let Some(held) = self.held.get_mut(&node) {
             held.orphans.remove(block);
         }
+    }
+
+    /// Whether it is being recorded that a node has removed this block.
+    pub(in crate::stripes) fn is_recording(&self, node: NodeId, block: &BlockId) -> bool {
+        self.recording.contains(&(node, block.clone()))
     }
 
     /// Whether a node was told to remove this block and has not answered.

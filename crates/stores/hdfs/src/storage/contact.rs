@@ -21,8 +21,8 @@ pub(super) struct Contact {
     unlisted: Option<String>,
     /// The time of the last answer with all DataNodes.
     nodes_heard: Option<Duration>,
-    /// Whether the state of HDFS was last reported as unknown, because the NameNode does not answer.
-    blind: bool,
+    /// Why the state of HDFS was last reported as unknown after the first listing; `None` while it is known.
+    blind: Option<String>,
     /// Whether the NameNode's lists of losses are read.
     pub(super) losses: LossContact,
 }
@@ -31,7 +31,7 @@ impl Contact {
     /// Creates the state before the first answer; `listed` if there is no NameNode to list anything.
     pub fn new(listed: bool) -> Self {
         let unlisted = (!listed).then(|| UNLISTED.to_owned());
-        Self { unlisted, nodes_heard: None, blind: false, losses: LossContact::default() }
+        Self { unlisted, nodes_heard: None, blind: None, losses: LossContact::default() }
     }
 
     /// Returns why HDFS has not been listed yet; `None` after the first listing.
@@ -48,7 +48,7 @@ impl Contact {
     /// is known again.
     pub fn note_nodes(&mut self, now: Duration) -> Option<StoreChange> {
         self.nodes_heard = Some(now);
-        std::mem::take(&mut self.blind).then_some(StoreChange::Unlisted(None))
+        self.blind.take().map(|_| StoreChange::Unlisted(None))
     }
 
     /// Records that all groups are listed. Returns the report of the first time.
@@ -67,15 +67,20 @@ impl Contact {
     /// time. `error` is the last error of the query.
     pub fn note_silence(&mut self, now: Duration, error: Option<&String>) -> Option<StoreChange> {
         let silence = now.saturating_sub(self.nodes_heard.unwrap_or_default());
-        if silence < BLIND_AFTER || self.blind || self.unlisted.is_some() {
+        if silence < BLIND_AFTER || self.blind.is_some() || self.unlisted.is_some() {
             return None;
         }
-        self.blind = true;
         let why = match error {
             Some(error) => error.clone(),
             None => format!("the NameNode has not answered for {} s", silence.as_secs()),
         };
+        self.blind = Some(why.clone());
         Some(StoreChange::Unlisted(Some(why)))
+    }
+
+    /// Returns whether the state is known, as a report for a new listener.
+    pub fn told(&self) -> StoreChange {
+        StoreChange::Unlisted(self.unlisted.clone().or_else(|| self.blind.clone()))
     }
 }
 
@@ -99,10 +104,12 @@ mod tests {
         assert_eq!(told(contact.note_nodes(AT)), None);
         assert_eq!(told(contact.note_silence(AT + BLIND_AFTER / 2, None)), None);
         let why = "the NameNode has not answered for 20 s".to_owned();
-        assert_eq!(told(contact.note_silence(AT + BLIND_AFTER, None)), Some(Some(why)));
+        assert_eq!(told(contact.note_silence(AT + BLIND_AFTER, None)), Some(Some(why.clone())));
+        assert_eq!(contact.told(), StoreChange::Unlisted(Some(why)));
         assert_eq!(told(contact.note_silence(AT + BLIND_AFTER * 2, None)), None);
         assert_eq!(told(contact.note_nodes(AT + BLIND_AFTER * 2)), Some(None));
         assert_eq!(told(contact.note_nodes(AT + BLIND_AFTER * 2)), None);
+        assert_eq!(contact.told(), StoreChange::Unlisted(None));
     }
 
     #[test]

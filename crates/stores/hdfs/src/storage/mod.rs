@@ -90,6 +90,7 @@ impl System for HdfsSystem {
         changes.extend(state.view.everything(now));
         changes.extend([state.troubles(), state.remarks(), state.corrupt.told()]);
         changes.extend(state.encoding.told());
+        changes.push(state.contact.told()); // Reported after the stripes.
         state.tell(changes);
     }
 

@@ -82,6 +82,7 @@ impl System for Shared {
         changes.push(state.unjudged());
         changes.push(state.doubted());
         changes.push(state.troubles());
+        changes.push(state.unlisted());
         state.tell(changes);
     }
 

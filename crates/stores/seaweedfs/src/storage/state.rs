@@ -91,8 +91,8 @@ struct Reported {
     troubles: Vec<String>,
     /// The volumes whose state is unknown.
     unjudged: Vec<Unjudged>,
-    /// Whether the cluster is unlisted.
-    unlisted: bool,
+    /// Why the cluster is not listed; `None` while it is.
+    unlisted: Option<String>,
 }
 
 impl State {
@@ -121,15 +121,15 @@ impl State {
             }
             _ => None,
         };
-        if why.is_some() != self.reported.unlisted {
-            self.reported.unlisted = why.is_some();
+        if why.is_some() != self.reported.unlisted.is_some() {
+            self.reported.unlisted.clone_from(&why);
             self.tell(vec![StoreChange::Unlisted(why)]);
         }
     }
 
     /// Whether masters list the cluster at present, as far as that is known.
     pub fn is_in_sight(&self) -> bool {
-        self.blind.is_none() && !self.reported.unlisted
+        self.blind.is_none() && self.reported.unlisted.is_none()
     }
 
     /// Determines which volumes have an unknown state. Returns the report if the list has changed. It belongs in the
@@ -158,6 +158,11 @@ impl State {
     /// Returns the volumes whose state is unknown, as a report for a new listener.
     pub fn unjudged(&self) -> StoreChange {
         StoreChange::Unjudged(self.reported.unjudged.clone())
+    }
+
+    /// Returns whether the cluster is listed, as a report for a new listener.
+    pub fn unlisted(&self) -> StoreChange {
+        StoreChange::Unlisted(self.reported.unlisted.clone())
     }
 
     /// Returns the current problems, as a report for a new listener.
