@@ -350,6 +350,7 @@ pub(super) struct Item {
     pub not_before: Option<Duration>,
     /// The resource that had no room for the item's last plan.
     pub lack: Option<Lack>,
+    pub promise: Promise,
     pub stopping: Stopping,
     /// Deadline of the item's job.
     pub due: Option<Duration>,
@@ -360,6 +361,21 @@ pub(super) struct Item {
     /// If the driver put the item back: the scan's count of news (events that may allow a waiting item to
     /// start) at that time. The item waits until the count rises.
     pub sat_out: Option<u64>,
+}
+
+/// The nodes to which an item's blocks go once the driver has prepared them; none if it prepares nothing.
+#[derive(Debug, Default)]
+pub(super) struct Promise {
+    pub nodes: Vec<NodeId>,
+    pub block_bytes: u64,
+}
+
+impl Promise {
+    /// Returns the bytes that a node is promised.
+    pub fn bytes_to(&self, node: NodeId) -> u64 {
+        let blocks = self.nodes.iter().filter(|&&promised| promised == node).count();
+        self.block_bytes * blocks as u64
+    }
 }
 
 impl ItemPhase {

@@ -66,7 +66,7 @@ use std::fmt;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{Heat, JobId, NodeId, Resource, StripeId};
+use repair::{Heat, JobId, NodeId, Resource, StripeId, Wanted};
 use serde::{Deserialize, Serialize};
 
 pub use bound::{Bottleneck, Bound, Demand, bound};
@@ -85,7 +85,7 @@ pub use redundancy::Redundancy;
 
 use backlog::Backlog;
 use budget::BLOCKS_AHEAD;
-use item::{ItemPhase, Stopping};
+use item::{ItemPhase, Promise, Stopping};
 use nodes::NodeTable;
 use placement::Placer;
 use queue::Class;
@@ -490,11 +490,32 @@ impl Scheduler {
         self.table.count(loads);
         let brought = draining::brought(self.backlog.item(item.0).kind, loads);
         brought.into_iter().for_each(|brought| self.backlog.note_brought(item.0, brought));
+        self.take_promise(item.0);
         let of = self.backlog.item_mut(item.0);
         (of.lack, of.not_before) = (None, None);
         self.move_to(item.0, ItemPhase::Running(job, booking));
         self.scan.go_on();
         Ok(())
+    }
+
+    /// Promises these nodes the blocks of a proposed item, because the driver prepares the nodes before it starts the
+    /// job. Later proposals keep to them, and other items count the blocks as in transit. The promise ends when the item
+    /// starts or ends, and by [`withdraw`](Self::withdraw).
+    pub fn promise(&mut self, item: ItemId, wanted: &[Wanted]) {
+        self.take_promise(item.0);
+        let of = ItemView::of(item.0, &self.backlog, &self.stripes, &self.table);
+        let nodes = wanted.iter().map(|wanted| wanted.requestor).collect();
+        let promise = Promise { nodes, block_bytes: of.stripe.block_bytes };
+        self.table.promise(&promise);
+        self.backlog.item_mut(item.0).promise = promise;
+    }
+
+    /// Withdraws the [promise](Self::promise) of an item, if it has one: other nodes may get its blocks.
+    pub fn withdraw(&mut self, item: ItemId) {
+        if self.backlog.is_open(item.0) {
+            self.take_promise(item.0);
+            self.scan.restart();
+        }
     }
 
     /// Puts a proposed item that cannot start now back into the queue. It waits there until the facts change, or until

@@ -15,7 +15,7 @@ use codes::BlockIndex;
 use repair::{Accepts, NodeId, Wanted};
 
 use super::Limits;
-use super::item::CopyState;
+use super::item::{CopyState, Promise};
 use super::nodes::{Node, NodeNo, NodeTable};
 use super::policy::HelperPolicy;
 use super::queue::Class;
@@ -50,6 +50,10 @@ pub(super) struct Placer<'a> {
     leaving: Option<NodeId>,
     /// The only nodes that may be chosen; if empty, any node may.
     allowed: &'a [NodeId],
+    /// The nodes to which the item's blocks are promised.
+    promise: &'a Promise,
+    /// Whether only these nodes are chosen.
+    keeps_promise: bool,
     /// Whether a node may have several blocks of the stripe.
     shares_nodes: bool,
     /// Whether a bad copy is replaced on its node even if another block of the stripe is there.
@@ -74,6 +78,8 @@ impl<'a> Placer<'a> {
             barred,
             leaving: of.item.kind.leaves(),
             allowed: &of.repair.spec.requestors,
+            promise: &of.item.promise,
+            keeps_promise: false,
             shares_nodes: limits.shares_nodes,
             replaces_in_place: limits.replaces_in_place,
         }
@@ -88,12 +94,28 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Chooses requestors for these blocks, without the blocks that no node may take.
+    /// Chooses requestors for these blocks, without the blocks that no node may take. A promise is kept if its nodes may
+    /// still take all blocks.
     ///
     /// # Errors
     /// The nodes to which the blocks must go, if some of these nodes are busy. The list is empty if the blocks wait for
     /// any node with room.
     pub fn choose(&self, blocks: &[BlockIndex]) -> Result<Vec<Wanted>, Vec<NodeNo>> {
+        if self.promise.nodes.len() == blocks.len() {
+            match (Self { keeps_promise: true, ..*self }).choose_any(blocks) {
+                Ok(wanted) if wanted.len() < blocks.len() => {}
+                Ok(wanted) => return Ok(wanted),
+                Err(_) => return Err(self.promised()),
+            }
+        }
+        self.choose_any(blocks)
+    }
+
+    fn promised(&self) -> Vec<NodeNo> {
+        self.promise.nodes.iter().filter_map(|&id| self.table.find(id)).collect()
+    }
+
+    fn choose_any(&self, blocks: &[BlockIndex]) -> Result<Vec<Wanted>, Vec<NodeNo>> {
         let (stay, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
             blocks.iter().partition(|&&block| self.home(block).is_some());
         let mut chosen: Vec<(BlockIndex, NodeNo)> = Vec::with_capacity(blocks.len());
@@ -192,9 +214,11 @@ impl<'a> Placer<'a> {
 
     /// Whether a node may get a block; `kind` is [`Accepts::Own`] for a block that was on this node.
     fn may_take(&self, node: &Node, kind: Accepts) -> bool {
+        let coming_bytes = node.in_flight.coming_bytes - self.promise.bytes_to(node.id);
         self.may_ever_take(node, kind)
-            && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.in_flight.coming_bytes)
+            && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(coming_bytes)
             && !self.barred.contains(&node.id)
+            && (!self.keeps_promise || self.promise.nodes.contains(&node.id))
     }
 
     /// Whether a node may get a block, apart from temporary obstacles.

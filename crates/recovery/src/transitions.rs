@@ -80,6 +80,9 @@ impl Scheduler {
             self.table.give_back(&mut booking);
         }
         if end.is_some() {
+            self.take_promise(no);
+        }
+        if end.is_some() {
             self.stripes.get_mut(stripe).items.retain(|&other| other != no);
         }
         if was_busy != busy {
@@ -93,6 +96,12 @@ impl Scheduler {
                 self.stripes.remove(stripe, &mut self.table);
             }
         }
+    }
+
+    /// Ends the promise of an item, if there is one.
+    pub(super) fn take_promise(&mut self, no: u32) {
+        let promise = std::mem::take(&mut self.backlog.item_mut(no).promise);
+        self.table.withdraw(&promise);
     }
 
     /// Requests removal of a stripe's surplus copies, if the stripe is whole and no job works on it.

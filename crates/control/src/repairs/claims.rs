@@ -180,6 +180,7 @@ impl Claims {
         }
         tracing::warn!(%stripe, "lost the store's lock on a stripe; restarting the repair of the stripe");
         if let Some(Claim { state: ClaimState::Ours { .. }, .. }) = self.claims.get(stripe) {
+            self.withdraw(stripe, scheduler);
             self.claims.remove(stripe);
         }
         for job in jobs.makers_of(stripe) {
@@ -215,8 +216,16 @@ impl Claims {
         }
         let (repair, item) = (proposal.repair.0, proposal.item);
         let claim = Claim { repair, item: Some(item), nodes, blocks, state: ClaimState::Asked };
+        self.withdraw(stripe, scheduler);
+        scheduler.promise(item, wanted);
         self.request(stripe, claim, scheduler, out);
         false
+    }
+
+    /// Lets the item of a claim that ends choose other nodes.
+    fn withdraw(&self, stripe: &StripeId, scheduler: &mut Scheduler) {
+        let item = self.claims.get(stripe).and_then(|claim| claim.item);
+        item.into_iter().for_each(|item| scheduler.withdraw(item));
     }
 
     fn request(&mut self, stripe: &StripeId, claim: Claim, scheduler: &mut Scheduler, out: &mut Out) {
@@ -289,7 +298,10 @@ impl Claims {
                         ASK_AGAIN
                     }
                 };
-                item.into_iter().for_each(|item| scheduler.put_off(item, now + pause));
+                if let Some(item) = item {
+                    scheduler.withdraw(item);
+                    scheduler.put_off(item, now + pause);
+                }
                 claim.state = ClaimState::Refused { again: now + pause, why: error.to_string() };
                 stop_on_hold(jobs, stripe, &error, scheduler, out);
             }
@@ -299,7 +311,13 @@ impl Claims {
     /// Releases unused claims, and returns the claims of jobs on hold. Claims that the store refused some time ago are
     /// dropped; the next proposal for the item requests them again. Refusals of the items in `waiting`, which wait for
     /// the scheduler, are remembered.
-    pub(crate) fn expire(&mut self, jobs: &Jobs, now: Duration, waiting: &BTreeSet<ItemId>, out: &mut Out) {
+    pub(crate) fn expire(
+        &mut self,
+        (jobs, now): (&Jobs, Duration),
+        waiting: &BTreeSet<ItemId>,
+        scheduler: &mut Scheduler,
+        out: &mut Out,
+    ) {
         for stripe in self.claims.keys().cloned().collect::<Vec<_>>() {
             let used = Use::of(jobs, &stripe);
             let claim = self.claims.get_mut(&stripe).expect("just listed");
@@ -320,6 +338,7 @@ impl Claims {
                 _ => {}
             }
             if matches!(claim.state, ClaimState::Returned) && used != Use::OnHold {
+                self.withdraw(&stripe, scheduler);
                 self.claims.remove(&stripe);
             }
         }

@@ -149,7 +149,7 @@ impl Repairs {
     /// Updates claims, and starts due repairs of single stripes.
     pub(crate) fn heal(&mut self, facts: Facts<'_>, jobs: &Jobs, out: &mut Out) {
         let waiting = self.waiting_though_refused();
-        self.claims.expire(jobs, facts.base.now, &waiting, out);
+        self.claims.expire((jobs, facts.base.now), &waiting, &mut self.scheduler, out);
         self.commanded.follow(facts, &self.queue, out);
         let orders = OpenOrders { queue: &self.queue, scheduler: &self.scheduler };
         let give_way = self.healing.heal(facts, (orders, &waiting), out);

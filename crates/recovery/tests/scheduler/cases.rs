@@ -529,6 +529,29 @@ fn wanted(blocks: &[(u16, u32)]) -> Vec<repair::Wanted> {
     blocks.iter().map(wanted).collect()
 }
 
+/// The driver prepares nodes for three blocks before it starts a job.
+#[test]
+fn promised_nodes_are_kept_and_count_as_if_the_blocks_were_there() {
+    let mut test = SchedulerTest::with(9, Limits::default(), |node| NodeFacts { blocks: node.into(), ..facts() });
+    test.kill(4);
+    test.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4]), ("c", [1, 2, 3, 4])]);
+    let mut promised = Vec::new();
+    while let Some(Action::Propose(proposal)) = test.scheduler.poll(test.now) {
+        promised.push(requestors(&proposal)[0]);
+        test.scheduler.promise(proposal.item, &proposal.wanted);
+        test.scheduler.hold(&proposal.stripe);
+        test.scheduler.put_back(proposal.item);
+    }
+    assert_eq!(promised, [5, 5, 6]);
+    test.scheduler.set_node(NodeId(9), facts()); // It is the best node now.
+    test.kill(6);
+    test.scheduler.withdraw(test.items["b"]);
+    ["a", "b", "c"].iter().for_each(|&stripe| test.scheduler.let_go(&StripeId(stripe.into())));
+    test.work();
+    let kept = ["a", "b", "c"].map(|stripe| requestors(test.proposal(stripe))[0]);
+    assert_eq!(kept, [5, 9, 9], "b's promise was withdrawn, and n6 is down");
+}
+
 /// The disk of n7 may be mounted later.
 #[test]
 fn a_node_that_lacks_its_blocks_gets_only_its_own_blocks() {

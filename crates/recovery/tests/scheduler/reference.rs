@@ -48,6 +48,8 @@ struct Item {
     delivered: bool,
     not_before: Duration,
     lack: Option<Lack>,
+    /// The nodes that are promised the item's blocks.
+    promised: Vec<NodeId>,
 }
 
 /// A node's resource that has too little room, and the amount needed.
@@ -258,7 +260,10 @@ impl Slow {
 
     fn coming(&self, node: NodeId) -> Vec<u64> {
         let loads = self.moving.values().flat_map(|loads| &loads.nodes).filter(|load| load.node == node);
-        loads.map(|load| load.stored_bytes).filter(|&bytes| bytes > 0).collect()
+        let stored = loads.map(|load| load.stored_bytes).filter(|&bytes| bytes > 0);
+        let open = self.items.iter().filter(|item| !matches!(item.state, State::Ended(_)));
+        let promised = open.flat_map(|item| &item.promised).filter(|&&promised| promised == node);
+        stored.chain(promised.map(|_| BLOCK)).collect()
     }
 
     fn has_room(&self, node: NodeId, up: u64, down: u64, disk: u64) -> bool {
@@ -399,10 +404,11 @@ impl Slow {
         let (facts, allowed) = (&self.nodes[&node], &self.repairs[&item.repair].requestors);
         let leaving = item.kind.leaves() == Some(node);
         let is_allowed = allowed.is_empty() || allowed.contains(&node);
+        let own = item.promised.iter().filter(|&&promised| promised == node).count() as u64 * BLOCK;
         facts.alive
             && !leaving
             && is_allowed
-            && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>()
+            && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>() - own
     }
 
     /// Returns the nodes to which blocks of an item must go: their old nodes, or for blocks that move the nodes that the
@@ -417,10 +423,27 @@ impl Slow {
         nodes
     }
 
-    /// Returns the requestors of an item's blocks, or the nodes that the blocks wait for.
+    /// Returns the requestors of an item's blocks, or the nodes that the blocks wait for. Blocks go to the nodes that are
+    /// promised them, if these may take all of them.
     fn requestors(&self, item: &Item, class: Class) -> Result<Vec<Wanted>, Vec<NodeId>> {
+        let blocks = self.wanted(item).len();
+        if item.promised.len() == blocks {
+            match self.requestors_among(item, class, |node| item.promised.contains(&node)) {
+                Ok(wanted) if wanted.len() < blocks => {}
+                kept => return kept.map_err(|_| item.promised.clone()),
+            }
+        }
+        self.requestors_among(item, class, |_| true)
+    }
+
+    fn requestors_among(
+        &self,
+        item: &Item,
+        class: Class,
+        is_offered: impl Fn(NodeId) -> bool,
+    ) -> Result<Vec<Wanted>, Vec<NodeId>> {
         let blocks = &self.stripes[&item.stripe];
-        let takes = |node: NodeId| self.takes(item, node);
+        let takes = |node: NodeId| self.takes(item, node) && is_offered(node);
         let free = |node: NodeId| self.has_room(node, 0, BLOCK, BLOCK) && !self.is_claimed(node, class);
         let mut chosen: Vec<Wanted> = Vec::new();
         let wanted = self.wanted(item);
@@ -566,6 +589,14 @@ impl Pair {
                     }
                 }
             }
+            Event::Withdraw(which) => {
+                let promised: Vec<usize> = (0..self.slow.items.len())
+                    .filter(|&at| !self.slow.items[at].promised.is_empty())
+                    .collect();
+                let Some(&at) = promised.get(which % promised.len().max(1)) else { return };
+                self.fast.withdraw(self.slow.items[at].id);
+                self.slow.items[at].promised.clear();
+            }
             Event::Read { from, to } => self.read(from, to),
             Event::ReadEnds(which) => {
                 if !self.reads.is_empty() {
@@ -617,6 +648,7 @@ impl Pair {
                 delivered: false,
                 not_before: Duration::ZERO,
                 lack: None,
+                promised: Vec::new(),
             });
         }
         self.fast.close(id);
@@ -772,6 +804,10 @@ impl Pair {
         }
         let loads = chain(&proposal, DATA_BLOCKS);
         self.jobs += 1;
+        if self.jobs.is_multiple_of(3) && self.slow.items[at].promised.is_empty() {
+            self.prepare(&proposal, at);
+            return Ok(());
+        }
         let job = JobId(self.jobs);
         let admitted = self.fast.admit(proposal.item, job, &loads);
         prop_assert_eq!(admitted.is_ok(), self.slow.have_room(&loads));
@@ -789,8 +825,19 @@ impl Pair {
         self.slow.moving.insert(job.0, loads);
         let item = &mut self.slow.items[at];
         (item.state, item.lack, item.delivered) = (State::Running(job), None, false);
+        item.promised.clear();
         self.proposals.insert(job, proposal);
         Ok(())
+    }
+
+    /// Holds the stripe of a proposal while the nodes that are promised its blocks are prepared.
+    fn prepare(&mut self, proposal: &Proposal, at: usize) {
+        let item = &mut self.slow.items[at];
+        item.promised = proposal.wanted.iter().map(|wanted| wanted.requestor).collect();
+        *self.slow.holds.entry(item.stripe).or_default() += 1;
+        self.fast.promise(proposal.item, &proposal.wanted);
+        self.fast.hold(&proposal.stripe);
+        self.fast.put_back(proposal.item);
     }
 
     fn compare(&self) -> Result<(), TestCaseError> {
@@ -845,6 +892,7 @@ enum Event {
     LetGo(u32),
     Pause(usize, bool),
     Cancel(usize),
+    Withdraw(usize),
     Read { from: u32, to: u32 },
     ReadEnds(usize),
     Wait(u64),
@@ -885,6 +933,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..STRIPES).prop_map(Event::LetGo),
         1 => (any::<usize>(), any::<bool>()).prop_map(|(which, paused)| Event::Pause(which, paused)),
         1 => any::<usize>().prop_map(Event::Cancel),
+        1 => any::<usize>().prop_map(Event::Withdraw),
         1 => (1..=NODES, 1..=NODES).prop_map(|(from, to)| Event::Read { from, to }),
         2 => any::<usize>().prop_map(Event::ReadEnds),
         2 => (0..4000u64).prop_map(Event::Wait),
