@@ -79,6 +79,8 @@ struct TestCluster {
     broken: bool,
     /// The nodes on which the storage refuses rebuilt blocks.
     distrusted: BTreeSet<NodeId>,
+    /// The stripes that were claimed, once for each request.
+    claimed: Vec<StripeId>,
     /// The blocks whose claims the storage refuses on every node.
     unclaimable: BTreeSet<BlockId>,
     /// The number of requests that the storage refused because of these nodes or blocks.
@@ -285,6 +287,7 @@ impl TestCluster {
             stuck: false,
             broken: false,
             distrusted: BTreeSet::new(),
+            claimed: Vec::new(),
             unclaimable: BTreeSet::new(),
             refusals: 0,
             folder,
@@ -316,6 +319,12 @@ impl TestCluster {
     }
 
     fn carry_out(&mut self, asks: Vec<Ask>) -> Vec<Event> {
+        self.claimed.extend(asks.iter().filter_map(|ask| match ask {
+            Ask::Write { write: Write::Stripes(StripeWrite::Claim { stripe, .. }), .. } => {
+                Some(stripe.clone())
+            }
+            _ => None,
+        }));
         let (taken, refused): (Vec<_>, Vec<_>) = asks
             .into_iter()
             .map(|ask| {

@@ -340,6 +340,29 @@ fn a_refused_claim_of_a_stripe_without_redundancy_is_requested_every_few_seconds
     assert!((20..=60).contains(&cluster.refusals), "{} requests", cluster.refusals);
 }
 
+/// All claims are requested before a job starts, and the store prepares the nodes that a claim names.
+#[test]
+fn each_stripe_is_claimed_once_and_the_blocks_are_spread() {
+    let mut cluster = TestCluster::new(9);
+    let file = cluster.put("f", 60);
+    cluster.core().base.store.writers = Writers::Others;
+    let lost: Vec<StripeId> = file
+        .layout
+        .iter()
+        .map(|part| &part.stripe)
+        .filter(|stripe| stripe.blocks.iter().any(|block| block.node.as_deref() == Some("h1")))
+        .map(|stripe| StripeId(stripe.stripe.clone()))
+        .collect();
+    cluster.kill("h1");
+    cluster.repair_all();
+    cluster.wait(Duration::from_secs(60));
+    let claimed: BTreeSet<StripeId> = cluster.claimed.iter().cloned().collect();
+    assert_eq!((cluster.claimed.len(), claimed.len()), (lost.len(), lost.len()));
+    let held: Vec<usize> = (2..=9).map(|node| cluster.node(&format!("h{node}")).disk.len()).collect();
+    let (least, most) = (held.iter().min().unwrap(), held.iter().max().unwrap());
+    assert!(most - least <= 2, "{held:?}");
+}
+
 #[test]
 fn the_stripes_most_at_risk_come_first() {
     let mut cluster = TestCluster::new(5);

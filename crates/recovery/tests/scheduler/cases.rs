@@ -532,7 +532,8 @@ fn wanted(blocks: &[(u16, u32)]) -> Vec<repair::Wanted> {
 /// The driver prepares nodes for three blocks before it starts a job.
 #[test]
 fn promised_nodes_are_kept_and_count_as_if_the_blocks_were_there() {
-    let mut test = SchedulerTest::with(9, Limits::default(), |node| NodeFacts { blocks: node.into(), ..facts() });
+    let mut test =
+        SchedulerTest::with(9, Limits::default(), |node| NodeFacts { blocks: node.into(), ..facts() });
     test.kill(4);
     test.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4]), ("c", [1, 2, 3, 4])]);
     let mut promised = Vec::new();
