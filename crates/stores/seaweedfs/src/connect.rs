@@ -25,6 +25,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Interval of keep-alive pings. SeaweedFS closes connections that ping more often than every 20 s.
 const PING_EVERY: Duration = Duration::from_secs(25);
 const PING_LIMIT: Duration = Duration::from_secs(10);
+/// The bytes that a server may send ahead of the reader of one answer. Answers that are read slowly, such as indexes that
+/// are compared with those of other servers, must not hold up the others on their connection, so these have no limit in
+/// common: the window of the connection is the largest that HTTP/2 allows.
+const WINDOW_BYTES: u32 = 1 << 20;
+const MAX_WINDOW_BYTES: u32 = (1 << 31) - 1;
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -49,6 +54,8 @@ pub(crate) async fn connect(
     let endpoint = endpoint.map_err(|error| unreachable(causes(&error)))?;
     let endpoint = endpoint
         .connect_timeout(CONNECT_LIMIT)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(MAX_WINDOW_BYTES)
         .http2_keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_LIMIT)
         .keep_alive_while_idle(true);

@@ -119,6 +119,11 @@ impl AskError {
         }
     }
 
+    /// Whether a new connection to the server may have another result.
+    pub(crate) fn concerns_connection(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Tls { .. } | Self::TimedOut { .. })
+    }
+
     /// Whether another master may answer the call.
     pub(crate) fn concerns_one_master(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::NotLeader { .. } | Self::TimedOut { .. })

@@ -12,6 +12,7 @@ mod attach;
 mod blocks;
 mod config;
 mod connect;
+mod connections;
 mod error;
 mod kind;
 mod listing;

@@ -1,6 +1,8 @@
 //! A client of one volume server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::blocks::{Encoding, Ratio, VolumeName};
@@ -12,7 +14,7 @@ use crate::connect::{Life, connect};
 use crate::error::AskError;
 use crate::generated::volume_server_pb::volume_server_client::VolumeServerClient;
 use crate::generated::volume_server_pb::{
-    CopyFileRequest, CopyFileResponse, VolumeEcBlobDeleteRequest, VolumeEcShardReadRequest,
+    CopyFileRequest, CopyFileResponse, PingRequest, VolumeEcBlobDeleteRequest, VolumeEcShardReadRequest,
     VolumeEcShardsCopyRequest, VolumeEcShardsDeleteRequest, VolumeEcShardsInfoRequest,
     VolumeEcShardsMountRequest, VolumeEcShardsUnmountRequest, VolumeServerStatusRequest,
 };
@@ -35,6 +37,8 @@ const NEEDLE_VERSION: u32 = 3;
 pub struct VolumeServer {
     address: ServerAddress,
     client: VolumeServerClient<Channel>,
+    /// Whether a call has failed because the server did not answer.
+    has_failed: Arc<AtomicBool>,
 }
 
 /// The metadata files of a volume: all its files other than shards.
@@ -110,7 +114,19 @@ impl VolumeServer {
     pub async fn connect(address: &ServerAddress, security: &Security) -> Result<Self, AskError> {
         let channel = connect(address, security, Life::Renewed).await?;
         let client = VolumeServerClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
-        Ok(Self { address: address.clone(), client })
+        Ok(Self { address: address.clone(), client, has_failed: Arc::default() })
+    }
+
+    /// Whether a call on this connection has failed because the server could not be reached or did not answer.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server answers on this connection within some time. A refusal is an answer too.
+    pub(crate) async fn answers_within(&self, limit: Duration) -> bool {
+        let mut client = self.client.clone();
+        let answer = self.ask("Ping", limit, client.ping(PingRequest {})).await;
+        answer.is_ok() || !self.has_failed()
     }
 
     /// Returns the server's address.
@@ -457,9 +473,19 @@ impl VolumeServer {
     }
 
     async fn next<T>(&self, call: &'static str, pieces: &mut Streaming<T>) -> Result<Option<T>, AskError> {
-        let next = tokio::time::timeout(ANSWER_LIMIT, pieces.message()).await;
-        let next = next.map_err(|_| AskError::TimedOut { address: self.address.clone(), call })?;
-        next.map_err(|status| AskError::of(&self.address, call, &status))
+        match tokio::time::timeout(ANSWER_LIMIT, pieces.message()).await {
+            Ok(Ok(piece)) => Ok(piece),
+            Ok(Err(status)) => Err(self.failed(AskError::of(&self.address, call, &status))),
+            Err(_) => Err(self.failed(AskError::TimedOut { address: self.address.clone(), call })),
+        }
+    }
+
+    /// Notes the error of a call if it concerns the connection.
+    fn failed(&self, error: AskError) -> AskError {
+        if error.concerns_connection() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        error
     }
 
     async fn ask<T>(
@@ -470,8 +496,8 @@ impl VolumeServer {
     ) -> Result<T, AskError> {
         match tokio::time::timeout(limit, question).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(AskError::of(&self.address, call, &status)),
-            Err(_) => Err(AskError::TimedOut { address: self.address.clone(), call }),
+            Ok(Err(status)) => Err(self.failed(AskError::of(&self.address, call, &status))),
+            Err(_) => Err(self.failed(AskError::TimedOut { address: self.address.clone(), call })),
         }
     }
 }
@@ -522,7 +548,8 @@ mod tests {
     async fn a_server_is_not_asked_for_a_file_whose_name_is_too_long() {
         let nobody = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
         let address = "127.0.0.1:8080".parse().expect("an address");
-        let server = VolumeServer { address, client: VolumeServerClient::new(nobody) };
+        let server =
+            VolumeServer { address, client: VolumeServerClient::new(nobody), has_failed: Arc::default() };
         let volume = VolumeName::new(&"x".repeat(248), 5).expect("its shards have names");
         assert!(matches!(server.small_file(&volume, SmallFile::Ecsum, 1 << 10).await, Ok(None)));
         assert!(server.small_file(&volume, SmallFile::Vif, 1 << 10).await.is_err(), "nobody answers");

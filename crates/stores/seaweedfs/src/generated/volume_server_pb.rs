@@ -159,6 +159,10 @@ pub struct CopyFileResponse {
     pub modified_ts_ns: i64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PingRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PingResponse {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VolumeServerStatusRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VolumeServerStatusResponse {
@@ -502,6 +506,28 @@ pub mod volume_server_client {
             req.extensions_mut()
                 .insert(GrpcMethod::new("volume_server_pb.VolumeServer", "CopyFile"));
             self.inner.server_streaming(req, path, codec).await
+        }
+        /// Answers at once if no target is named.
+        pub async fn ping(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PingRequest>,
+        ) -> std::result::Result<tonic::Response<super::PingResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/volume_server_pb.VolumeServer/Ping",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("volume_server_pb.VolumeServer", "Ping"));
+            self.inner.unary(req, path, codec).await
         }
         /// Returns folders and version.
         pub async fn volume_server_status(

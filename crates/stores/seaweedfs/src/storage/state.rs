@@ -27,6 +27,7 @@ use super::small_files::SmallFiles;
 use super::unwritten::Unwritten;
 use super::view::{ClusterView, shard_number, shard_of};
 use super::withdrawals::Withdrawals;
+use crate::connections::Connections;
 use crate::listing::{Listing, ServerId};
 use crate::master::MasterClient;
 use crate::server::VolumeServer;
@@ -41,6 +42,7 @@ pub(super) fn unseen(why: &str) -> String {
 pub(super) struct Knowledge {
     pub master: MasterClient,
     pub attachment: Attachment,
+    connections: Connections,
     /// Signalled after each listing, because there may be new encodings to read and losses to confirm.
     pub listed: Notify,
     state: Mutex<State>,
@@ -359,7 +361,8 @@ impl Knowledge {
             fresh: Freshness::default(),
             teller,
         };
-        Self { master, attachment, listed: Notify::new(), state: Mutex::new(state) }
+        let connections = Connections::default();
+        Self { master, attachment, connections, listed: Notify::new(), state: Mutex::new(state) }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -460,7 +463,7 @@ impl Knowledge {
         let address =
             address.ok_or_else(|| format!("volume server {server} is not connected to the master"))?;
         let address = address.parsed().map_err(|bad| format!("cannot call volume server {server}: {bad}"))?;
-        VolumeServer::connect(address, &self.attachment.security).await.map_err(|error| error.to_string())
+        self.connections.to(address, &self.attachment.security).await.map_err(|error| error.to_string())
     }
 }
 
