@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use block_files::{
     DiskWatch, StoredBlock, Wait, block_fault, corrupt, fault, forget_all, missing, open_file, range_end,
@@ -40,6 +40,24 @@ pub(super) struct ShardReader {
     bytes: u64,
     check: Check,
     watch: Arc<DiskWatch>,
+    last: Mutex<LastChunk>,
+}
+
+/// The chunk that was read last for a read of less than a chunk. Slices may be smaller than chunks, and each of a chunk's
+/// slices would read and check the whole chunk again.
+#[derive(Debug, Default)]
+struct LastChunk {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl LastChunk {
+    /// Fills a buffer with the chunk's bytes. Returns `false` if the chunk does not have all of them.
+    fn copy_to(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let from = offset.checked_sub(self.start).and_then(|from| usize::try_from(from).ok());
+        let bytes = from.and_then(|from| self.bytes.get(from..from.checked_add(buffer.len())?));
+        bytes.map(|bytes| buffer.copy_from_slice(bytes)).is_some()
+    }
 }
 
 impl ShardReader {
@@ -52,7 +70,8 @@ impl ShardReader {
         watch: Arc<DiskWatch>,
     ) -> Result<Self, BlockError> {
         let bytes = file.metadata().map_err(fault(path))?.len();
-        let reader = Self { block: shard.block_id(), path: path.to_owned(), file, bytes, check, watch };
+        let (block, path) = (shard.block_id(), path.to_owned());
+        let reader = Self { block, path, file, bytes, check, watch, last: Mutex::default() };
         reader.check_length()?;
         Ok(reader)
     }
@@ -93,9 +112,21 @@ impl ShardReader {
     fn read(&self, offset: u64, buffer: &mut [u8], wait: Wait) -> Result<bool, BlockError> {
         range_end(&self.path, offset, buffer.len(), self.bytes)?;
         let Check::Ecsum(known) = &self.check else { return self.fill(offset, buffer, wait) };
+        let is_part = (buffer.len() as u64) < CHUNK_BYTES;
+        if is_part && self.last().copy_to(offset, buffer) {
+            return Ok(true);
+        }
         read_by_chunks(offset, buffer, CHUNK_BYTES, self.bytes, |offset, chunks| {
-            self.read_chunks(known, offset, chunks, wait)
+            let done = self.read_chunks(known, offset, chunks, wait)?;
+            if is_part && done {
+                *self.last() = LastChunk { start: offset, bytes: chunks.to_vec() };
+            }
+            Ok(done)
         })
+    }
+
+    fn last(&self) -> MutexGuard<'_, LastChunk> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads whole chunks and compares each with its checksum.

@@ -196,6 +196,25 @@ fn a_bit_that_flips_after_the_check_is_found() {
     assert_eq!(buffer, server.shards[0][300_000..300_100]);
 }
 
+/// The slices of a repair may be smaller than the chunks that checksums cover.
+#[test]
+fn small_reads_in_a_row_read_each_chunk_once() {
+    let server = Server::new();
+    let blocks = server.open();
+    let reader = blocks.open_block(&id("p_5.ec00")).expect("there");
+    let chunk = 64 << 10;
+    let mut buffer = vec![0; 24 << 10];
+    for at in (chunk..2 * chunk).step_by(24 << 10) {
+        let part = &mut buffer[..(24 << 10).min(2 * chunk - at)];
+        reader.read_at(at as u64, part).expect("good");
+        assert_eq!(part, &server.shards[0][at..][..part.len()], "at {at}");
+        // The bytes that were checked are returned, and not those that are in the file now.
+        server.rot("a/p_5.ec00", chunk as u64 + 60_000);
+    }
+    reader.read_at(0, &mut buffer).expect("good");
+    is_corrupt(reader.read_at(chunk as u64, &mut buffer), "0 to 1048576");
+}
+
 #[test]
 fn short_and_long_shards_do_not_open() {
     let server = Server::new();
