@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use repair::{JobId, Resource};
 
-use super::item::{Counters, Item, ItemId, ItemPhase, NewItem, Promise, RepairSpec, Stopping};
+use super::item::{Counters, Item, ItemId, ItemPhase, NewItem, Prepared, RepairSpec, Stopping};
 use super::nodes::{Booking, NodeNo, NodeTable};
 use super::queue::Key;
 use super::{RepairId, RepairState};
@@ -122,7 +122,7 @@ impl Backlog {
             due: None,
             late: 0,
             slow: BTreeSet::new(),
-            promise: Promise::default(),
+            prepared: Prepared::default(),
             sat_out: None,
         };
         let no = self.free.pop().unwrap_or_else(|| {

@@ -350,7 +350,7 @@ pub(super) struct Item {
     pub not_before: Option<Duration>,
     /// The resource that had no room for the item's last plan.
     pub lack: Option<Lack>,
-    pub promise: Promise,
+    pub prepared: Prepared,
     pub stopping: Stopping,
     /// Deadline of the item's job.
     pub due: Option<Duration>,
@@ -363,19 +363,12 @@ pub(super) struct Item {
     pub sat_out: Option<u64>,
 }
 
-/// The nodes to which an item's blocks go once the driver has prepared them; none if it prepares nothing.
+/// The nodes that the driver prepares, or has prepared, for an item's blocks.
 #[derive(Debug, Default)]
-pub(super) struct Promise {
-    pub nodes: Vec<NodeId>,
-    pub block_bytes: u64,
-}
-
-impl Promise {
-    /// Returns the bytes that a node is promised.
-    pub fn bytes_to(&self, node: NodeId) -> u64 {
-        let blocks = self.nodes.iter().filter(|&&promised| promised == node).count();
-        self.block_bytes * blocks as u64
-    }
+pub(super) struct Prepared {
+    pub wanted: Vec<Wanted>,
+    /// The reservation at these nodes until they are prepared.
+    pub booking: Booking,
 }
 
 impl ItemPhase {

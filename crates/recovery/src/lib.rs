@@ -85,7 +85,7 @@ pub use redundancy::Redundancy;
 
 use backlog::Backlog;
 use budget::BLOCKS_AHEAD;
-use item::{ItemPhase, Promise, Stopping};
+use item::{ItemPhase, Prepared, Stopping};
 use nodes::NodeTable;
 use placement::Placer;
 use queue::Class;
@@ -490,7 +490,7 @@ impl Scheduler {
         self.table.count(loads);
         let brought = draining::brought(self.backlog.item(item.0).kind, loads);
         brought.into_iter().for_each(|brought| self.backlog.note_brought(item.0, brought));
-        self.take_promise(item.0);
+        self.forget_prepared(item.0);
         let of = self.backlog.item_mut(item.0);
         (of.lack, of.not_before) = (None, None);
         self.move_to(item.0, ItemPhase::Running(job, booking));
@@ -498,22 +498,37 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Promises these nodes the blocks of a proposed item, because the driver prepares the nodes before it starts the
-    /// job. Later proposals keep to them, and other items count the blocks as in transit. The promise ends when the item
-    /// starts or ends, and by [`withdraw`](Self::withdraw).
-    pub fn promise(&mut self, item: ItemId, wanted: &[Wanted]) {
-        self.take_promise(item.0);
-        let of = ItemView::of(item.0, &self.backlog, &self.stripes, &self.table);
-        let nodes = wanted.iter().map(|wanted| wanted.requestor).collect();
-        let promise = Promise { nodes, block_bytes: of.stripe.block_bytes };
-        self.table.promise(&promise);
-        self.backlog.item_mut(item.0).promise = promise;
+    /// Reserves room for the blocks of a proposed item at these nodes, because the driver prepares the nodes before it
+    /// starts the job. Until [`prepared`](Self::prepared), other items leave this room. Later proposals of the item keep to
+    /// the nodes if these have room. The item forgets them when it starts or ends, and by [`withdraw`](Self::withdraw).
+    pub fn prepare(&mut self, item: ItemId, wanted: &[Wanted]) {
+        self.forget_prepared(item.0);
+        let bytes = ItemView::of(item.0, &self.backlog, &self.stripes, &self.table).stripe.block_bytes;
+        let load = |wanted: &Wanted| NodeLoad {
+            node: wanted.requestor,
+            jobs: 1,
+            sent_bytes: 0,
+            received_bytes: bytes,
+            read_bytes: 0,
+            stored_bytes: bytes,
+        };
+        let loads = Loads { nodes: wanted.iter().map(load).collect(), links: Vec::new() };
+        let prepared = Prepared { wanted: wanted.to_vec(), booking: self.table.book(&loads) };
+        self.backlog.item_mut(item.0).prepared = prepared;
     }
 
-    /// Withdraws the [promise](Self::promise) of an item, if it has one: other nodes may get its blocks.
+    /// Records that the nodes of an item are prepared. What was reserved there is given back, for the item's job.
+    pub fn prepared(&mut self, item: ItemId) {
+        if self.backlog.is_open(item.0) {
+            self.table.give_back(&mut self.backlog.item_mut(item.0).prepared.booking);
+            self.scan.restart();
+        }
+    }
+
+    /// Forgets the nodes that were [prepared](Self::prepare) for an item, if there are any.
     pub fn withdraw(&mut self, item: ItemId) {
         if self.backlog.is_open(item.0) {
-            self.take_promise(item.0);
+            self.forget_prepared(item.0);
             self.scan.restart();
         }
     }

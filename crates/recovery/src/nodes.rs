@@ -6,7 +6,6 @@ use repair::{Accepts, NodeId, Resource};
 
 use super::ReservationId;
 use super::budget::{Budget, Lack, Loads, NodeLoad, fits, stretched};
-use super::item::Promise;
 
 /// The largest factor by which budgets are increased for large blocks. With tight caps or huge blocks, a
 /// larger factor would make urgent work wait for hours.
@@ -423,26 +422,6 @@ impl NodeTable {
         let booked = node.in_flight.add(no, load, foreground, &node.budget);
         node.add_up();
         Some(booked)
-    }
-
-    /// Counts the blocks of a promise as in transit to its nodes.
-    pub fn promise(&mut self, promise: &Promise) {
-        for &node in &promise.nodes {
-            let no = self.number(node);
-            let in_flight = &mut self.get_mut(no).in_flight;
-            in_flight.coming += 1;
-            in_flight.coming_bytes += promise.block_bytes;
-        }
-    }
-
-    /// Takes back what [`promise`](Self::promise) has counted.
-    pub fn withdraw(&mut self, promise: &Promise) {
-        for &node in &promise.nodes {
-            let no = self.number(node);
-            let in_flight = &mut self.get_mut(no).in_flight;
-            in_flight.coming -= 1;
-            in_flight.coming_bytes -= promise.block_bytes;
-        }
     }
 
     /// Releases the reservation of a job.

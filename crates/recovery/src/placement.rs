@@ -15,7 +15,7 @@ use codes::BlockIndex;
 use repair::{Accepts, NodeId, Wanted};
 
 use super::Limits;
-use super::item::{CopyState, Promise};
+use super::item::CopyState;
 use super::nodes::{Node, NodeNo, NodeTable};
 use super::policy::HelperPolicy;
 use super::queue::Class;
@@ -50,10 +50,8 @@ pub(super) struct Placer<'a> {
     leaving: Option<NodeId>,
     /// The only nodes that may be chosen; if empty, any node may.
     allowed: &'a [NodeId],
-    /// The nodes to which the item's blocks are promised.
-    promise: &'a Promise,
-    /// Whether only these nodes are chosen.
-    keeps_promise: bool,
+    /// The nodes that the driver has prepared for the item's blocks.
+    prepared: &'a [Wanted],
     /// Whether a node may have several blocks of the stripe.
     shares_nodes: bool,
     /// Whether a bad copy is replaced on its node even if another block of the stripe is there.
@@ -78,8 +76,7 @@ impl<'a> Placer<'a> {
             barred,
             leaving: of.item.kind.leaves(),
             allowed: &of.repair.spec.requestors,
-            promise: &of.item.promise,
-            keeps_promise: false,
+            prepared: &of.item.prepared.wanted,
             shares_nodes: limits.shares_nodes,
             replaces_in_place: limits.replaces_in_place,
         }
@@ -94,28 +91,13 @@ impl<'a> Placer<'a> {
         }
     }
 
-    /// Chooses requestors for these blocks, without the blocks that no node may take. A promise is kept if its nodes may
-    /// still take all blocks.
+    /// Chooses requestors for these blocks, without the blocks that no node may take. Blocks go to the nodes that were
+    /// prepared for them, if these have room.
     ///
     /// # Errors
     /// The nodes to which the blocks must go, if some of these nodes are busy. The list is empty if the blocks wait for
     /// any node with room.
     pub fn choose(&self, blocks: &[BlockIndex]) -> Result<Vec<Wanted>, Vec<NodeNo>> {
-        if self.promise.nodes.len() == blocks.len() {
-            match (Self { keeps_promise: true, ..*self }).choose_any(blocks) {
-                Ok(wanted) if wanted.len() < blocks.len() => {}
-                Ok(wanted) => return Ok(wanted),
-                Err(_) => return Err(self.promised()),
-            }
-        }
-        self.choose_any(blocks)
-    }
-
-    fn promised(&self) -> Vec<NodeNo> {
-        self.promise.nodes.iter().filter_map(|&id| self.table.find(id)).collect()
-    }
-
-    fn choose_any(&self, blocks: &[BlockIndex]) -> Result<Vec<Wanted>, Vec<NodeNo>> {
         let (stay, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
             blocks.iter().partition(|&&block| self.home(block).is_some());
         let mut chosen: Vec<(BlockIndex, NodeNo)> = Vec::with_capacity(blocks.len());
@@ -124,6 +106,12 @@ impl<'a> Placer<'a> {
             return Err(self.certain(blocks));
         }
         let mut domains = self.domains();
+        let (ready, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
+            moving.into_iter().partition(|&block| self.ready(block).is_some());
+        for (block, node) in ready.into_iter().filter_map(|block| Some((block, self.ready(block)?))) {
+            domains.add(self.table.get(node));
+            chosen.push((block, node));
+        }
         for block in moving {
             let taken = |node| chosen.iter().filter(|&&(_, other)| other == node).count();
             let Some((node, roomy)) = self.best(&domains, taken) else { break };
@@ -176,6 +164,17 @@ impl<'a> Placer<'a> {
         fits.then_some(home)
     }
 
+    /// Returns the node that was prepared for the block, if it may take the block and has room now.
+    fn ready(&self, block: BlockIndex) -> Option<NodeNo> {
+        let wanted = self.prepared.iter().find(|wanted| wanted.block == block)?;
+        let no = self.table.find(wanted.requestor)?;
+        let is_free = match self.shares_nodes {
+            true => self.survivors_on(no) < self.share(),
+            false => !self.stripe.has(no),
+        };
+        (is_free && self.may_take(self.table.get(no), Accepts::All) && self.has_room(no)).then_some(no)
+    }
+
     /// Returns the best node for one more block of the stripe, and whether it has room now.
     fn best(&self, domains: &Domains, taken: impl Fn(NodeNo) -> usize) -> Option<(NodeNo, bool)> {
         let fit = self.table.all().filter(|(_, node)| self.may_take(node, Accepts::All));
@@ -214,11 +213,9 @@ impl<'a> Placer<'a> {
 
     /// Whether a node may get a block; `kind` is [`Accepts::Own`] for a block that was on this node.
     fn may_take(&self, node: &Node, kind: Accepts) -> bool {
-        let coming_bytes = node.in_flight.coming_bytes - self.promise.bytes_to(node.id);
         self.may_ever_take(node, kind)
-            && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(coming_bytes)
+            && node.facts.free_bytes >= self.stripe.block_bytes.saturating_add(node.in_flight.coming_bytes)
             && !self.barred.contains(&node.id)
-            && (!self.keeps_promise || self.promise.nodes.contains(&node.id))
     }
 
     /// Whether a node may get a block, apart from temporary obstacles.

@@ -80,7 +80,7 @@ impl Scheduler {
             self.table.give_back(&mut booking);
         }
         if end.is_some() {
-            self.take_promise(no);
+            self.forget_prepared(no);
         }
         if end.is_some() {
             self.stripes.get_mut(stripe).items.retain(|&other| other != no);
@@ -98,10 +98,10 @@ impl Scheduler {
         }
     }
 
-    /// Ends the promise of an item, if there is one.
-    pub(super) fn take_promise(&mut self, no: u32) {
-        let promise = std::mem::take(&mut self.backlog.item_mut(no).promise);
-        self.table.withdraw(&promise);
+    /// Forgets the nodes that were prepared for an item, and gives back what is reserved there.
+    pub(super) fn forget_prepared(&mut self, no: u32) {
+        let mut prepared = std::mem::take(&mut self.backlog.item_mut(no).prepared);
+        self.table.give_back(&mut prepared.booking);
     }
 
     /// Requests removal of a stripe's surplus copies, if the stripe is whole and no job works on it.

@@ -211,6 +211,9 @@ pub fn a_left_over_encoding(world: &mut World) {
     mend.start_helper(at);
     wait_until_whole(world);
     mend.wait_until_safe(2);
+    // The server has returned with shards that were rebuilt elsewhere.
+    let names = world.shards(&volume);
+    eventually("one file of each shard", || names.iter().all(|name| world.copies(name) == 1).then_some(()));
     wait_until_unlocked(world);
     drop(mend);
     world.forget_locations(&world.both());

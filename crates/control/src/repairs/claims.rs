@@ -217,7 +217,7 @@ impl Claims {
         let (repair, item) = (proposal.repair.0, proposal.item);
         let claim = Claim { repair, item: Some(item), nodes, blocks, state: ClaimState::Asked };
         self.withdraw(stripe, scheduler);
-        scheduler.promise(item, wanted);
+        scheduler.prepare(item, wanted);
         self.request(stripe, claim, scheduler, out);
         false
     }
@@ -276,7 +276,10 @@ impl Claims {
                     _ => Vec::new(), // The store requires no permits.
                 };
                 claim.state = ClaimState::Ours { unused_since: now, permits };
-                item.into_iter().for_each(|item| drop(self.stuck.remove(&item)));
+                if let Some(item) = item {
+                    self.stuck.remove(&item);
+                    scheduler.prepared(item);
+                }
             }
             Err(error) => {
                 tracing::info!(%stripe, %error, "cannot lock a stripe in the store yet; its repair waits");

@@ -126,6 +126,9 @@ impl Stripes {
             if is_its_own || self.unjudged.have(&block.id) {
                 continue;
             }
+            if let Some(is_back) = self.inventory.recording.get_mut(&(node, block.id.clone())) {
+                *is_back = true;
+            }
             if self.picture.is_from_the_future(&block.id) {
                 newer.insert(block.id.clone());
             }

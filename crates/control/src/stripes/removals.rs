@@ -112,14 +112,14 @@ impl Stripes {
         // The block stays in `removing` until the removal is recorded, so the node is not told twice.
         let Some(Holdings { removing, .. }) = self.inventory.get_mut(node) else { return };
         if removing.contains(block) {
-            self.inventory.recording.insert((node, block.clone()));
+            self.inventory.recording.insert((node, block.clone()), false);
             let write = RecordWrite::Discarded(node, block.clone());
             out.store(Write::Records(write), StripeThen::Discarded { node, block: block.clone() });
         }
     }
 
     /// Handles the end of the write that records a removal. After a failure, the node is told again to remove the
-    /// block. If the node has connected again meanwhile and lists the block, the block is an orphan from now on.
+    /// block. If the node has listed the block meanwhile, it is an orphan from now on.
     pub(crate) fn block_discarded(
         &mut self,
         outer: OuterFacts<'_>,
@@ -128,9 +128,9 @@ impl Stripes {
         block: &BlockId,
         out: &mut Out,
     ) {
-        self.inventory.recording.remove(&(node, block.clone()));
-        let Some(Holdings { removing, orphans, .. }) = self.inventory.get_mut(node) else { return };
-        let is_back = !removing.remove(block) && orphans.contains(block);
+        let is_back = self.inventory.recording.remove(&(node, block.clone())).unwrap_or_default();
+        let Some(Holdings { removing, .. }) = self.inventory.get_mut(node) else { return };
+        removing.remove(block);
         let last = removing.is_empty();
         if !is_back {
             self.condemned.forget_copy(block, node, out);

@@ -272,7 +272,7 @@ fn a_block_that_returns_while_its_removal_is_recorded_is_an_orphan() {
     cluster.stuck = true;
     cluster.frozen.clear();
     cluster.play();
-    assert_eq!(cluster.node(&home).removed, [removed.clone()]);
+    assert_eq!(cluster.node(&home).removed, std::slice::from_ref(&removed));
     cluster.kill(&home);
     cluster.node(&home).disk = disk;
     cluster.start(&home);

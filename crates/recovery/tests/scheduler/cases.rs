@@ -529,28 +529,58 @@ fn wanted(blocks: &[(u16, u32)]) -> Vec<repair::Wanted> {
     blocks.iter().map(wanted).collect()
 }
 
-/// The driver prepares nodes for three blocks before it starts a job.
-#[test]
-fn promised_nodes_are_kept_and_count_as_if_the_blocks_were_there() {
-    let mut test =
-        SchedulerTest::with(9, Limits::default(), |node| NodeFacts { blocks: node.into(), ..facts() });
-    test.kill(4);
-    test.repair(REPAIR, &[("a", [1, 2, 3, 4]), ("b", [1, 2, 3, 4]), ("c", [1, 2, 3, 4])]);
-    let mut promised = Vec::new();
+/// Prepares a node for each stripe that the scheduler proposes. Returns these nodes.
+fn prepare_all(test: &mut SchedulerTest) -> Vec<u32> {
+    let mut nodes = Vec::new();
     while let Some(Action::Propose(proposal)) = test.scheduler.poll(test.now) {
-        promised.push(requestors(&proposal)[0]);
-        test.scheduler.promise(proposal.item, &proposal.wanted);
+        nodes.push(requestors(&proposal)[0]);
+        test.scheduler.prepare(proposal.item, &proposal.wanted);
         test.scheduler.hold(&proposal.stripe);
         test.scheduler.put_back(proposal.item);
     }
-    assert_eq!(promised, [5, 5, 6]);
-    test.scheduler.set_node(NodeId(9), facts()); // It is the best node now.
-    test.kill(6);
-    test.scheduler.withdraw(test.items["b"]);
-    ["a", "b", "c"].iter().for_each(|&stripe| test.scheduler.let_go(&StripeId(stripe.into())));
+    nodes
+}
+
+fn let_go(test: &mut SchedulerTest, stripe: &str) {
+    test.scheduler.prepared(test.items[stripe]);
+    test.scheduler.let_go(&StripeId(stripe.into()));
+}
+
+/// Each node has room for two jobs, and n5 has far fewer blocks than the others.
+#[test]
+fn nodes_are_prepared_as_far_as_they_have_room_and_then_kept() {
+    let blocks = |node: u32| NodeFacts { blocks: if node == 5 { 0 } else { 1000 }, ..facts() };
+    let mut test = SchedulerTest::with(7, Limits::default(), blocks);
+    test.kill(4);
+    let stripes = ["a", "b", "c", "d", "e", "f", "g"];
+    test.repair(REPAIR, &stripes.map(|stripe| (stripe, [1, 2, 3, 4])));
+    assert_eq!(prepare_all(&mut test), [5, 5, 6, 7, 6, 7], "none is prepared for g yet");
+    let_go(&mut test, "c");
     test.work();
-    let kept = ["a", "b", "c"].map(|stripe| requestors(test.proposal(stripe))[0]);
-    assert_eq!(kept, [5, 9, 9], "b's promise was withdrawn, and n6 is down");
+    assert_eq!(requestors(test.proposal("c")), [6]);
+    test.kill(5);
+    test.scheduler.withdraw(test.items["d"]);
+    test.scheduler.let_go(&StripeId("d".into()));
+    let_go(&mut test, "a");
+    assert_eq!(test.work(), ["a"], "n5 is down, and d has left room at n7");
+    assert_eq!(requestors(test.proposal("a")), [7]);
+}
+
+/// Blocks that only the scheduler counts as lost are left out of a claim.
+#[test]
+fn a_prepared_block_keeps_its_node_beside_one_that_was_not_prepared() {
+    let mut test =
+        SchedulerTest::with(8, Limits::default(), |node| NodeFacts { blocks: node.into(), ..facts() });
+    test.kill(3);
+    test.kill(4);
+    test.repair(REPAIR, &[("s", [1, 2, 3, 4])]);
+    let Some(Action::Propose(proposal)) = test.scheduler.poll(test.now) else { panic!("it can start") };
+    assert_eq!(requestors(&proposal), [5, 6]);
+    test.scheduler.prepare(proposal.item, &proposal.wanted[1..]);
+    test.scheduler.put_back(proposal.item);
+    test.scheduler.prepared(proposal.item);
+    test.work();
+    assert_eq!(requestors(test.proposal("s")), [5, 6]);
 }
 
 /// The disk of n7 may be mounted later.

@@ -48,8 +48,10 @@ struct Item {
     delivered: bool,
     not_before: Duration,
     lack: Option<Lack>,
-    /// The nodes that are promised the item's blocks.
-    promised: Vec<NodeId>,
+    /// The nodes that were prepared for the item's blocks.
+    prepared: Vec<Wanted>,
+    /// Whether room is reserved there.
+    is_reserved: bool,
 }
 
 /// A node's resource that has too little room, and the amount needed.
@@ -244,6 +246,11 @@ impl Slow {
             used.down_bytes += load.received_bytes.min(budget.down_bytes);
             used.disk_bytes += (load.read_bytes + load.stored_bytes).min(budget.disk_bytes);
         }
+        for bytes in self.reserved(node) {
+            used.jobs += 1;
+            used.down_bytes += bytes.min(budget.down_bytes);
+            used.disk_bytes += bytes.min(budget.disk_bytes);
+        }
         used
     }
 
@@ -255,15 +262,24 @@ impl Slow {
             moved.down_bytes += load.received_bytes;
             moved.disk_bytes += load.read_bytes + load.stored_bytes;
         }
+        for bytes in self.reserved(node) {
+            moved.down_bytes += bytes;
+            moved.disk_bytes += bytes;
+        }
         moved
     }
 
     fn coming(&self, node: NodeId) -> Vec<u64> {
         let loads = self.moving.values().flat_map(|loads| &loads.nodes).filter(|load| load.node == node);
         let stored = loads.map(|load| load.stored_bytes).filter(|&bytes| bytes > 0);
-        let open = self.items.iter().filter(|item| !matches!(item.state, State::Ended(_)));
-        let promised = open.flat_map(|item| &item.promised).filter(|&&promised| promised == node);
-        stored.chain(promised.map(|_| BLOCK)).collect()
+        stored.chain(self.reserved(node)).collect()
+    }
+
+    /// Returns the blocks for which room is reserved while nodes are prepared.
+    fn reserved(&self, node: NodeId) -> impl Iterator<Item = u64> {
+        let open = |item: &&Item| item.is_reserved && !matches!(item.state, State::Ended(_));
+        let wanted = self.items.iter().filter(open).flat_map(|item| &item.prepared);
+        wanted.filter(move |wanted| wanted.requestor == node).map(|_| BLOCK)
     }
 
     fn has_room(&self, node: NodeId, up: u64, down: u64, disk: u64) -> bool {
@@ -404,11 +420,10 @@ impl Slow {
         let (facts, allowed) = (&self.nodes[&node], &self.repairs[&item.repair].requestors);
         let leaving = item.kind.leaves() == Some(node);
         let is_allowed = allowed.is_empty() || allowed.contains(&node);
-        let own = item.promised.iter().filter(|&&promised| promised == node).count() as u64 * BLOCK;
         facts.alive
             && !leaving
             && is_allowed
-            && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>() - own
+            && facts.free_bytes >= BLOCK + self.coming(node).iter().sum::<u64>()
     }
 
     /// Returns the nodes to which blocks of an item must go: their old nodes, or for blocks that move the nodes that the
@@ -423,27 +438,11 @@ impl Slow {
         nodes
     }
 
-    /// Returns the requestors of an item's blocks, or the nodes that the blocks wait for. Blocks go to the nodes that are
-    /// promised them, if these may take all of them.
+    /// Returns the requestors of an item's blocks, or the nodes that the blocks wait for. Blocks that move go to the nodes
+    /// that were prepared for them, if these have room.
     fn requestors(&self, item: &Item, class: Class) -> Result<Vec<Wanted>, Vec<NodeId>> {
-        let blocks = self.wanted(item).len();
-        if item.promised.len() == blocks {
-            match self.requestors_among(item, class, |node| item.promised.contains(&node)) {
-                Ok(wanted) if wanted.len() < blocks => {}
-                kept => return kept.map_err(|_| item.promised.clone()),
-            }
-        }
-        self.requestors_among(item, class, |_| true)
-    }
-
-    fn requestors_among(
-        &self,
-        item: &Item,
-        class: Class,
-        is_offered: impl Fn(NodeId) -> bool,
-    ) -> Result<Vec<Wanted>, Vec<NodeId>> {
         let blocks = &self.stripes[&item.stripe];
-        let takes = |node: NodeId| self.takes(item, node) && is_offered(node);
+        let takes = |node: NodeId| self.takes(item, node);
         let free = |node: NodeId| self.has_room(node, 0, BLOCK, BLOCK) && !self.is_claimed(node, class);
         let mut chosen: Vec<Wanted> = Vec::new();
         let wanted = self.wanted(item);
@@ -456,7 +455,19 @@ impl Slow {
         }
         let holders = self.survivors(item.stripe).into_iter().map(|(_, node)| node);
         let mut near: Vec<NodeFacts> = holders.map(|node| self.nodes[&node].clone()).collect();
-        for block in wanted.into_iter().filter(|&block| !takes(home(block))) {
+        let (ready, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
+            wanted.into_iter().filter(|&block| !takes(home(block))).partition(|&block| {
+                let node = item.prepared.iter().find(|it| it.block == block).map(|it| it.requestor);
+                node.is_some_and(|node| {
+                    takes(node) && free(node) && blocks.iter().all(|facts| facts.node != Some(node))
+                })
+            });
+        for block in ready {
+            let prepared = *item.prepared.iter().find(|it| it.block == block).expect("just seen");
+            near.push(self.nodes[&prepared.requestor].clone());
+            chosen.push(prepared);
+        }
+        for block in moving {
             let unused = self.nodes.keys().copied().filter(|&node| {
                 takes(node)
                     && blocks.iter().all(|facts| facts.node != Some(node))
@@ -590,12 +601,19 @@ impl Pair {
                 }
             }
             Event::Withdraw(which) => {
-                let promised: Vec<usize> = (0..self.slow.items.len())
-                    .filter(|&at| !self.slow.items[at].promised.is_empty())
-                    .collect();
-                let Some(&at) = promised.get(which % promised.len().max(1)) else { return };
+                let Some(at) = self.prepared(which) else { return };
                 self.fast.withdraw(self.slow.items[at].id);
-                self.slow.items[at].promised.clear();
+                (self.slow.items[at].prepared, self.slow.items[at].is_reserved) = (Vec::new(), false);
+            }
+            Event::Prepared(which) => {
+                let Some(at) = self.prepared(which) else { return };
+                let item = &mut self.slow.items[at];
+                self.fast.prepared(item.id);
+                self.fast.let_go(&stripe_id(item.stripe));
+                item.is_reserved = false;
+                let holds = self.slow.holds.entry(item.stripe).or_default();
+                *holds = holds.saturating_sub(1);
+                self.slow.sweep();
             }
             Event::Read { from, to } => self.read(from, to),
             Event::ReadEnds(which) => {
@@ -607,6 +625,16 @@ impl Pair {
             }
             Event::Wait(ms) => self.slow.now += Duration::from_millis(ms),
         }
+    }
+
+    /// Returns an open item for which nodes are prepared.
+    fn prepared(&self, which: usize) -> Option<usize> {
+        let is_prepared = |&at: &usize| {
+            let item = &self.slow.items[at];
+            !item.prepared.is_empty() && !matches!(item.state, State::Ended(_))
+        };
+        let all: Vec<usize> = (0..self.slow.items.len()).filter(is_prepared).collect();
+        all.get(which % all.len().max(1)).copied()
     }
 
     fn open_repair(&self, which: usize) -> Option<RepairId> {
@@ -648,7 +676,8 @@ impl Pair {
                 delivered: false,
                 not_before: Duration::ZERO,
                 lack: None,
-                promised: Vec::new(),
+                prepared: Vec::new(),
+                is_reserved: false,
             });
         }
         self.fast.close(id);
@@ -804,7 +833,7 @@ impl Pair {
         }
         let loads = chain(&proposal, DATA_BLOCKS);
         self.jobs += 1;
-        if self.jobs.is_multiple_of(3) && self.slow.items[at].promised.is_empty() {
+        if self.jobs.is_multiple_of(3) && self.slow.items[at].prepared.is_empty() {
             self.prepare(&proposal, at);
             return Ok(());
         }
@@ -825,17 +854,18 @@ impl Pair {
         self.slow.moving.insert(job.0, loads);
         let item = &mut self.slow.items[at];
         (item.state, item.lack, item.delivered) = (State::Running(job), None, false);
-        item.promised.clear();
+        item.prepared.clear();
+        item.is_reserved = false;
         self.proposals.insert(job, proposal);
         Ok(())
     }
 
-    /// Holds the stripe of a proposal while the nodes that are promised its blocks are prepared.
+    /// Holds the stripe of a proposal while nodes are prepared for its blocks.
     fn prepare(&mut self, proposal: &Proposal, at: usize) {
         let item = &mut self.slow.items[at];
-        item.promised = proposal.wanted.iter().map(|wanted| wanted.requestor).collect();
+        (item.prepared, item.is_reserved) = (proposal.wanted.clone(), true);
         *self.slow.holds.entry(item.stripe).or_default() += 1;
-        self.fast.promise(proposal.item, &proposal.wanted);
+        self.fast.prepare(proposal.item, &proposal.wanted);
         self.fast.hold(&proposal.stripe);
         self.fast.put_back(proposal.item);
     }
@@ -893,6 +923,7 @@ enum Event {
     Pause(usize, bool),
     Cancel(usize),
     Withdraw(usize),
+    Prepared(usize),
     Read { from: u32, to: u32 },
     ReadEnds(usize),
     Wait(u64),
@@ -934,6 +965,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (any::<usize>(), any::<bool>()).prop_map(|(which, paused)| Event::Pause(which, paused)),
         1 => any::<usize>().prop_map(Event::Cancel),
         1 => any::<usize>().prop_map(Event::Withdraw),
+        4 => any::<usize>().prop_map(Event::Prepared),
         1 => (1..=NODES, 1..=NODES).prop_map(|(from, to)| Event::Read { from, to }),
         2 => any::<usize>().prop_map(Event::ReadEnds),
         2 => (0..4000u64).prop_map(Event::Wait),

@@ -1,11 +1,13 @@
 //! A client of one volume server.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::blocks::{Encoding, Ratio, VolumeName};
+use tokio::time::Instant;
+use tokio::time::error::Elapsed;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
@@ -37,8 +39,23 @@ const NEEDLE_VERSION: u32 = 3;
 pub struct VolumeServer {
     address: ServerAddress,
     client: VolumeServerClient<Channel>,
-    /// Whether a call has failed because the server did not answer.
-    has_failed: Arc<AtomicBool>,
+    /// The state that clones share.
+    link: Arc<Link>,
+}
+
+/// The state of a connection.
+#[derive(Debug)]
+struct Link {
+    /// Whether a call has failed because the server could not be reached or did not answer.
+    has_failed: AtomicBool,
+    /// When the server last answered.
+    answered: Mutex<Instant>,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self { has_failed: AtomicBool::new(false), answered: Mutex::new(Instant::now()) }
+    }
 }
 
 /// The metadata files of a volume: all its files other than shards.
@@ -114,12 +131,17 @@ impl VolumeServer {
     pub async fn connect(address: &ServerAddress, security: &Security) -> Result<Self, AskError> {
         let channel = connect(address, security, Life::Renewed).await?;
         let client = VolumeServerClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
-        Ok(Self { address: address.clone(), client, has_failed: Arc::default() })
+        Ok(Self { address: address.clone(), client, link: Arc::default() })
     }
 
     /// Whether a call on this connection has failed because the server could not be reached or did not answer.
     pub(crate) fn has_failed(&self) -> bool {
-        self.has_failed.load(Ordering::Relaxed)
+        self.link.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Returns how long ago the server last answered on this connection.
+    pub(crate) fn silence(&self) -> Duration {
+        self.link.answered.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
 
     /// Whether the server answers on this connection within some time. A refusal is an answer too.
@@ -473,19 +495,7 @@ impl VolumeServer {
     }
 
     async fn next<T>(&self, call: &'static str, pieces: &mut Streaming<T>) -> Result<Option<T>, AskError> {
-        match tokio::time::timeout(ANSWER_LIMIT, pieces.message()).await {
-            Ok(Ok(piece)) => Ok(piece),
-            Ok(Err(status)) => Err(self.failed(AskError::of(&self.address, call, &status))),
-            Err(_) => Err(self.failed(AskError::TimedOut { address: self.address.clone(), call })),
-        }
-    }
-
-    /// Notes the error of a call if it concerns the connection.
-    fn failed(&self, error: AskError) -> AskError {
-        if error.concerns_connection() {
-            self.has_failed.store(true, Ordering::Relaxed);
-        }
-        error
+        self.heard(call, tokio::time::timeout(ANSWER_LIMIT, pieces.message()).await)
     }
 
     async fn ask<T>(
@@ -494,11 +504,24 @@ impl VolumeServer {
         limit: Duration,
         question: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, AskError> {
-        match tokio::time::timeout(limit, question).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(self.failed(AskError::of(&self.address, call, &status))),
-            Err(_) => Err(self.failed(AskError::TimedOut { address: self.address.clone(), call })),
+        self.heard(call, tokio::time::timeout(limit, question).await).map(Response::into_inner)
+    }
+
+    /// Returns the answer to a call, or to a part of it, and notes whether there is one.
+    fn heard<T>(
+        &self,
+        call: &'static str,
+        answer: Result<Result<T, Status>, Elapsed>,
+    ) -> Result<T, AskError> {
+        let answer = match answer {
+            Ok(answer) => answer.map_err(|status| AskError::of(&self.address, call, &status)),
+            Err(_) => Err(AskError::TimedOut { address: self.address.clone(), call }),
+        };
+        match &answer {
+            Err(error) if error.concerns_connection() => self.link.has_failed.store(true, Ordering::Relaxed),
+            _ => *self.link.answered.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now(),
         }
+        answer
     }
 }
 
@@ -548,8 +571,7 @@ mod tests {
     async fn a_server_is_not_asked_for_a_file_whose_name_is_too_long() {
         let nobody = Endpoint::from_static("http://127.0.0.1:1").connect_lazy();
         let address = "127.0.0.1:8080".parse().expect("an address");
-        let server =
-            VolumeServer { address, client: VolumeServerClient::new(nobody), has_failed: Arc::default() };
+        let server = VolumeServer { address, client: VolumeServerClient::new(nobody), link: Arc::default() };
         let volume = VolumeName::new(&"x".repeat(248), 5).expect("its shards have names");
         assert!(matches!(server.small_file(&volume, SmallFile::Ecsum, 1 << 10).await, Ok(None)));
         assert!(server.small_file(&volume, SmallFile::Vif, 1 << 10).await.is_err(), "nobody answers");

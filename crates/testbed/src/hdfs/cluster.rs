@@ -315,7 +315,7 @@ impl Cluster {
         self.await_nodes(self.running().len());
     }
 
-    /// Waits until this many DataNodes are live.
+    /// Waits until this many DataNodes are live and have told the NameNode how much they can store.
     ///
     /// # Panics
     /// On a timeout, or if a daemon has ended.
@@ -324,7 +324,8 @@ impl Cluster {
         eventually(&wanted, || {
             self.check_daemons();
             let said = self.console.ask(&["dfsadmin", "-report", "-live"]);
-            said.text.contains(&wanted).then_some(())
+            let are_known = live == 0 || !said.text.contains("Configured Capacity: 0 ");
+            (said.text.contains(&wanted) && are_known).then_some(())
         });
     }
 

@@ -49,9 +49,9 @@ pub(crate) struct Inventory {
     held: BTreeMap<NodeId, Holdings>,
     /// Helpers that returned without most of their blocks.
     hollow: BTreeMap<NodeId, Hollow>,
-    /// Blocks that helpers have removed, while this is being recorded. A helper that connects again meanwhile may list
-    /// such a block, because it has another disk than before.
-    pub recording: BTreeSet<(NodeId, BlockId)>,
+    /// Blocks that helpers have removed, while this is being recorded, each with whether the helper has listed the block
+    /// since. It does so if it has another disk than before.
+    pub recording: BTreeMap<(NodeId, BlockId), bool>,
     /// Found copies that could not be put into service.
     pub unadopted: Unadopted,
     /// Stripes of which a found copy is being recorded.
@@ -179,7 +179,7 @@ impl Inventory {
 
     /// Whether it is being recorded that a node has removed this block.
     pub(in crate::stripes) fn is_recording(&self, node: NodeId, block: &BlockId) -> bool {
-        self.recording.contains(&(node, block.clone()))
+        self.recording.contains_key(&(node, block.clone()))
     }
 
     /// Whether a node was told to remove this block and has not answered.
