@@ -517,7 +517,7 @@ impl Scheduler {
         self.backlog.item_mut(item.0).prepared = prepared;
     }
 
-    /// Records that the nodes of an item are prepared. What was reserved there is given back, for the item's job.
+    /// Records that the nodes of an item are prepared. Gives back the reservation there, for the item's job.
     pub fn prepared(&mut self, item: ItemId) {
         if self.backlog.is_open(item.0) {
             self.table.give_back(&mut self.backlog.item_mut(item.0).prepared.booking);
