@@ -1,5 +1,8 @@
 //! Makes one measurement, a read by the client or a repair to nodes, and checks the resulting bytes.
 
+use std::thread;
+use std::time::Duration;
+
 use super::Run;
 use super::stored::{Stored, remove_named};
 use crate::error::LabError;
@@ -7,6 +10,9 @@ use crate::instruction::{Expected, Instruction, ReadInstruction};
 use crate::report::Sample;
 use crate::scenario::{Loss, Slice};
 use crate::variant::Variant;
+
+/// How long after the last small read a repair is measured. Helpers slow repairs down for a second after clients' reads.
+const AFTER_READS: Duration = Duration::from_millis(1500);
 
 impl Run<'_> {
     fn read_order(&self, stored: &Stored, way: Variant, slice: Slice, lost: &[u16]) -> ReadInstruction {
@@ -62,6 +68,7 @@ impl Run<'_> {
             self.fleets[self.current].fleet.ask_loader(&self.network, &Instruction::Read(touch))?;
         }
         self.prepare_memory(stored, way, lost)?;
+        thread::sleep(AFTER_READS);
         let order = Instruction::Repair {
             stripe: stored.stripe.clone(),
             blocks,
