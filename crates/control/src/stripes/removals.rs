@@ -112,7 +112,7 @@ impl Stripes {
         // The block stays in `removing` until the removal is recorded, so the node is not told twice.
         let Some(Holdings { removing, .. }) = self.inventory.get_mut(node) else { return };
         if removing.contains(block) {
-            self.inventory.recording.insert((node, block.clone()), false);
+            self.inventory.recording.entry((node, block.clone())).or_default();
             let write = RecordWrite::Discarded(node, block.clone());
             out.store(Write::Records(write), StripeThen::Discarded { node, block: block.clone() });
         }

@@ -79,10 +79,9 @@ impl System for Shared {
     fn tell_everything(&self) {
         let mut state = self.known.state();
         let mut changes = state.view.everything();
-        changes.push(state.unjudged());
+        changes.extend(state.told());
         changes.push(state.doubted());
         changes.push(state.troubles());
-        changes.push(state.unlisted());
         state.tell(changes);
     }
 

@@ -157,14 +157,10 @@ impl State {
         self.tell(changes);
     }
 
-    /// Returns the volumes whose state is unknown, as a report for a new listener.
-    pub fn unjudged(&self) -> StoreChange {
-        StoreChange::Unjudged(self.reported.unjudged.clone())
-    }
-
-    /// Returns whether the cluster is listed, as a report for a new listener.
-    pub fn unlisted(&self) -> StoreChange {
-        StoreChange::Unlisted(self.reported.unlisted.clone())
+    /// Returns the volumes whose state is unknown and whether the cluster is listed, as reports for a new listener.
+    pub fn told(&self) -> [StoreChange; 2] {
+        let Reported { unjudged, unlisted, .. } = &self.reported;
+        [StoreChange::Unjudged(unjudged.clone()), StoreChange::Unlisted(unlisted.clone())]
     }
 
     /// Returns the current problems, as a report for a new listener.
