@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use repair::{JobId, Resource};
 
-use super::item::{Counters, Item, ItemId, ItemPhase, NewItem, Prepared, RepairSpec, Stopping};
+use super::item::{Counters, Item, ItemId, ItemPhase, LateJobs, NewItem, Prepared, RepairSpec, Stopping};
 use super::nodes::{Booking, NodeNo, NodeTable};
 use super::queue::Key;
 use super::{RepairId, RepairState};
@@ -120,8 +120,7 @@ impl Backlog {
             lack: None,
             stopping: Stopping::No,
             due: None,
-            late: 0,
-            slow: BTreeSet::new(),
+            late: LateJobs::default(),
             prepared: Prepared::default(),
             sat_out: None,
         };
@@ -342,12 +341,12 @@ impl Backlog {
             self.forget_due(no);
             let item = self.item_mut(no);
             let ItemPhase::Running(job, booking) = &item.phase else { continue };
-            if item.stopping != Stopping::No || item.late >= attempts || booking.has_delivered() {
+            if item.stopping != Stopping::No || item.late.count >= attempts || booking.has_delivered() {
                 continue;
             }
             let job = *job;
-            item.slow.extend(booking.nodes());
-            item.late += 1;
+            item.late.nodes.extend(booking.nodes());
+            item.late.count += 1;
             item.stop(Stopping::Requeue);
             return Some(job);
         }

@@ -354,13 +354,18 @@ pub(super) struct Item {
     pub stopping: Stopping,
     /// Deadline of the item's job.
     pub due: Option<Duration>,
-    /// Number of the item's jobs that were late.
-    pub late: u32,
-    /// Nodes that took part in late jobs.
-    pub slow: BTreeSet<NodeNo>,
+    pub late: LateJobs,
     /// If the driver put the item back: the scan's count of news (events that may allow a waiting item to
     /// start) at that time. The item waits until the count rises.
     pub sat_out: Option<u64>,
+}
+
+/// An item's jobs that were late.
+#[derive(Debug, Default)]
+pub(super) struct LateJobs {
+    pub count: u32,
+    /// Nodes that took part in them.
+    pub nodes: BTreeSet<NodeNo>,
 }
 
 /// The nodes that the driver prepares, or has prepared, for an item's blocks.

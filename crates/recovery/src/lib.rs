@@ -51,6 +51,7 @@ mod item;
 mod nodes;
 mod placement;
 mod policy;
+mod preparation;
 mod progress;
 mod queue;
 mod redundancy;
@@ -66,7 +67,7 @@ use std::fmt;
 use std::time::Duration;
 
 use codes::BlockIndex;
-use repair::{Heat, JobId, NodeId, Resource, StripeId, Wanted};
+use repair::{Heat, JobId, NodeId, Resource, StripeId};
 use serde::{Deserialize, Serialize};
 
 pub use bound::{Bottleneck, Bound, Demand, bound};
@@ -79,13 +80,14 @@ pub use item::{
 pub use nodes::{NodeFacts, TrunkBudget};
 pub use placement::Placement;
 pub use policy::{HelperPolicy, UnknownPolicy};
+pub use preparation::Preparation;
 pub use progress::{Estimate, Progress};
 pub use queue::Priority;
 pub use redundancy::Redundancy;
 
 use backlog::Backlog;
 use budget::BLOCKS_AHEAD;
-use item::{ItemPhase, Prepared, Stopping};
+use item::{ItemPhase, Stopping};
 use nodes::NodeTable;
 use placement::Placer;
 use queue::Class;
@@ -306,7 +308,10 @@ impl Scheduler {
                 self.scan.restart();
             }
             self.settle_stripe(no);
-            if self.stripes.try_get(no).is_some() && !self.is_delivered(no, facts) {
+            // A block that the stripe's own job has delivered does not end this job.
+            let node = facts.node.and_then(|id| self.table.find(id));
+            let busy = self.stripes.try_get(no).and_then(|stripe| stripe.busy).zip(node);
+            if !busy.is_some_and(|(job, node)| self.backlog.stores_at(job, node)) {
                 self.stop_needless(no);
             }
             self.drop_surplus_of(no);
@@ -490,7 +495,7 @@ impl Scheduler {
         self.table.count(loads);
         let brought = draining::brought(self.backlog.item(item.0).kind, loads);
         brought.into_iter().for_each(|brought| self.backlog.note_brought(item.0, brought));
-        self.forget_prepared(item.0);
+        preparation::forget(&mut self.backlog, item.0, &mut self.table);
         let of = self.backlog.item_mut(item.0);
         (of.lack, of.not_before) = (None, None);
         self.move_to(item.0, ItemPhase::Running(job, booking));
@@ -498,39 +503,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Reserves room for the blocks of a proposed item at these nodes, because the driver prepares the nodes before it
-    /// starts the job. Until [`prepared`](Self::prepared), other items leave this room. Later proposals of the item keep to
-    /// the nodes if these have room. The item forgets them when it starts or ends, and by [`withdraw`](Self::withdraw).
-    pub fn prepare(&mut self, item: ItemId, wanted: &[Wanted]) {
-        self.forget_prepared(item.0);
-        let bytes = ItemView::of(item.0, &self.backlog, &self.stripes, &self.table).stripe.block_bytes;
-        let load = |wanted: &Wanted| NodeLoad {
-            node: wanted.requestor,
-            jobs: 1,
-            sent_bytes: 0,
-            received_bytes: bytes,
-            read_bytes: 0,
-            stored_bytes: bytes,
-        };
-        let loads = Loads { nodes: wanted.iter().map(load).collect(), links: Vec::new() };
-        let prepared = Prepared { wanted: wanted.to_vec(), booking: self.table.book(&loads) };
-        self.backlog.item_mut(item.0).prepared = prepared;
-    }
-
-    /// Records that the nodes of an item are prepared. Gives back the reservation there, for the item's job.
-    pub fn prepared(&mut self, item: ItemId) {
-        if self.backlog.is_open(item.0) {
-            self.table.give_back(&mut self.backlog.item_mut(item.0).prepared.booking);
-            self.scan.restart();
-        }
-    }
-
-    /// Forgets the nodes that were [prepared](Self::prepare) for an item, if there are any.
-    pub fn withdraw(&mut self, item: ItemId) {
-        if self.backlog.is_open(item.0) {
-            self.forget_prepared(item.0);
-            self.scan.restart();
-        }
+    /// Returns the [`Preparation`] of an item's nodes.
+    pub fn preparation(&mut self, item: ItemId) -> Preparation<'_> {
+        let Self { backlog, stripes, table, scan, .. } = self;
+        Preparation { backlog, stripes, table, scan, no: item.0 }
     }
 
     /// Puts a proposed item that cannot start now back into the queue. It waits there until the facts change, or until

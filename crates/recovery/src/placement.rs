@@ -106,14 +106,11 @@ impl<'a> Placer<'a> {
             return Err(self.certain(blocks));
         }
         let mut domains = self.domains();
-        let (ready, moving): (Vec<BlockIndex>, Vec<BlockIndex>) =
-            moving.into_iter().partition(|&block| self.ready(block).is_some());
-        for (block, node) in ready.into_iter().filter_map(|block| Some((block, self.ready(block)?))) {
-            domains.add(self.table.get(node));
-            chosen.push((block, node));
-        }
-        for block in moving {
-            let taken = |node| chosen.iter().filter(|&&(_, other)| other == node).count();
+        let ready: Vec<(BlockIndex, NodeNo)> =
+            moving.iter().filter_map(|&block| Some((block, self.ready(block)?))).collect();
+        ready.iter().for_each(|&(_, node)| domains.add(self.table.get(node)));
+        for block in moving.into_iter().filter(|block| ready.iter().all(|(other, _)| other != block)) {
+            let taken = |node| chosen.iter().chain(&ready).filter(|&&(_, other)| other == node).count();
             let Some((node, roomy)) = self.best(&domains, taken) else { break };
             if !roomy {
                 let any_may_take = self.allowed.is_empty() && !self.policy.waits_for_requestor();
@@ -122,6 +119,7 @@ impl<'a> Placer<'a> {
             domains.add(self.table.get(node));
             chosen.push((block, node));
         }
+        chosen.extend(ready);
         chosen.sort_unstable();
         let wanted = |(block, node)| Wanted { block, requestor: self.table.get(node).id };
         Ok(chosen.into_iter().map(wanted).collect())

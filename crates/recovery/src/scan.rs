@@ -291,7 +291,7 @@ impl<'a> Walk<'a> {
         let mut seen = BTreeSet::new();
         let nodes = sources.into_iter().map(|(_, node)| node).filter(|&node| seen.insert(node));
         let (mut roomy, full): (Vec<NodeNo>, Vec<NodeNo>) =
-            nodes.partition(|&node| self.may_send(of, node, class) && !of.item.slow.contains(&node));
+            nodes.partition(|&node| self.may_send(of, node, class) && !of.item.late.nodes.contains(&node));
         let count = roomy.len();
         roomy.extend(full);
         (roomy, count)

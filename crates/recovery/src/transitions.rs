@@ -1,8 +1,8 @@
 //! Moves items from one phase to another.
 
-use super::Scheduler;
-use super::item::{Action, BlockFacts, ItemId, ItemPhase, Stopping};
+use super::item::{Action, ItemId, ItemPhase, Stopping};
 use super::view::ItemView;
+use super::{Scheduler, preparation};
 
 impl Scheduler {
     pub(super) fn view(&self, no: u32) -> ItemView<'_> {
@@ -15,13 +15,6 @@ impl Scheduler {
             self.stop_needless(stripe);
             self.drop_surplus_of(stripe);
         }
-    }
-
-    /// Whether a block was delivered by the stripe's own job, which then runs to its end.
-    pub(super) fn is_delivered(&self, stripe: u32, facts: BlockFacts) -> bool {
-        let node = facts.node.and_then(|id| self.table.find(id));
-        let busy = self.stripes.get(stripe).busy.zip(node);
-        busy.is_some_and(|(no, node)| self.backlog.stores_at(no, node))
     }
 
     /// Cancels the job of a stripe if none of the stripe's blocks is wanted any more, because a node came
@@ -80,9 +73,7 @@ impl Scheduler {
             self.table.give_back(&mut booking);
         }
         if end.is_some() {
-            self.forget_prepared(no);
-        }
-        if end.is_some() {
+            preparation::forget(&mut self.backlog, no, &mut self.table);
             self.stripes.get_mut(stripe).items.retain(|&other| other != no);
         }
         if was_busy != busy {
@@ -96,12 +87,6 @@ impl Scheduler {
                 self.stripes.remove(stripe, &mut self.table);
             }
         }
-    }
-
-    /// Forgets the nodes that were prepared for an item, and gives back what is reserved there.
-    pub(super) fn forget_prepared(&mut self, no: u32) {
-        let mut prepared = std::mem::take(&mut self.backlog.item_mut(no).prepared);
-        self.table.give_back(&mut prepared.booking);
     }
 
     /// Requests removal of a stripe's surplus copies, if the stripe is whole and no job works on it.

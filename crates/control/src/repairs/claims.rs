@@ -217,7 +217,7 @@ impl Claims {
         let (repair, item) = (proposal.repair.0, proposal.item);
         let claim = Claim { repair, item: Some(item), nodes, blocks, state: ClaimState::Asked };
         self.withdraw(stripe, scheduler);
-        scheduler.prepare(item, wanted);
+        scheduler.preparation(item).begin(wanted);
         self.request(stripe, claim, scheduler, out);
         false
     }
@@ -225,7 +225,7 @@ impl Claims {
     /// Lets the item of a claim that ends choose other nodes.
     fn withdraw(&self, stripe: &StripeId, scheduler: &mut Scheduler) {
         let item = self.claims.get(stripe).and_then(|claim| claim.item);
-        item.into_iter().for_each(|item| scheduler.withdraw(item));
+        item.into_iter().for_each(|item| scheduler.preparation(item).withdraw());
     }
 
     fn request(&mut self, stripe: &StripeId, claim: Claim, scheduler: &mut Scheduler, out: &mut Out) {
@@ -278,7 +278,7 @@ impl Claims {
                 claim.state = ClaimState::Ours { unused_since: now, permits };
                 if let Some(item) = item {
                     self.stuck.remove(&item);
-                    scheduler.prepared(item);
+                    scheduler.preparation(item).end();
                 }
             }
             Err(error) => {
@@ -302,7 +302,7 @@ impl Claims {
                     }
                 };
                 if let Some(item) = item {
-                    scheduler.withdraw(item);
+                    scheduler.preparation(item).withdraw();
                     scheduler.put_off(item, now + pause);
                 }
                 claim.state = ClaimState::Refused { again: now + pause, why: error.to_string() };

@@ -534,7 +534,7 @@ fn prepare_all(test: &mut SchedulerTest) -> Vec<u32> {
     let mut nodes = Vec::new();
     while let Some(Action::Propose(proposal)) = test.scheduler.poll(test.now) {
         nodes.push(requestors(&proposal)[0]);
-        test.scheduler.prepare(proposal.item, &proposal.wanted);
+        test.scheduler.preparation(proposal.item).begin(&proposal.wanted);
         test.scheduler.hold(&proposal.stripe);
         test.scheduler.put_back(proposal.item);
     }
@@ -542,7 +542,7 @@ fn prepare_all(test: &mut SchedulerTest) -> Vec<u32> {
 }
 
 fn let_go(test: &mut SchedulerTest, stripe: &str) {
-    test.scheduler.prepared(test.items[stripe]);
+    test.scheduler.preparation(test.items[stripe]).end();
     test.scheduler.let_go(&StripeId(stripe.into()));
 }
 
@@ -559,7 +559,7 @@ fn nodes_are_prepared_as_far_as_they_have_room_and_then_kept() {
     test.work();
     assert_eq!(requestors(test.proposal("c")), [6]);
     test.kill(5);
-    test.scheduler.withdraw(test.items["d"]);
+    test.scheduler.preparation(test.items["d"]).withdraw();
     test.scheduler.let_go(&StripeId("d".into()));
     let_go(&mut test, "a");
     assert_eq!(test.work(), ["a"], "n5 is down, and d has left room at n7");
@@ -576,9 +576,9 @@ fn a_prepared_block_keeps_its_node_beside_one_that_was_not_prepared() {
     test.repair(REPAIR, &[("s", [1, 2, 3, 4])]);
     let Some(Action::Propose(proposal)) = test.scheduler.poll(test.now) else { panic!("it can start") };
     assert_eq!(requestors(&proposal), [5, 6]);
-    test.scheduler.prepare(proposal.item, &proposal.wanted[1..]);
+    test.scheduler.preparation(proposal.item).begin(&proposal.wanted[1..]);
     test.scheduler.put_back(proposal.item);
-    test.scheduler.prepared(proposal.item);
+    test.scheduler.preparation(proposal.item).end();
     test.work();
     assert_eq!(requestors(test.proposal("s")), [5, 6]);
 }

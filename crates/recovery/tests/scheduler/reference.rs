@@ -602,13 +602,13 @@ impl Pair {
             }
             Event::Withdraw(which) => {
                 let Some(at) = self.prepared(which) else { return };
-                self.fast.withdraw(self.slow.items[at].id);
+                self.fast.preparation(self.slow.items[at].id).withdraw();
                 (self.slow.items[at].prepared, self.slow.items[at].is_reserved) = (Vec::new(), false);
             }
             Event::Prepared(which) => {
                 let Some(at) = self.prepared(which) else { return };
                 let item = &mut self.slow.items[at];
-                self.fast.prepared(item.id);
+                self.fast.preparation(item.id).end();
                 self.fast.let_go(&stripe_id(item.stripe));
                 item.is_reserved = false;
                 let holds = self.slow.holds.entry(item.stripe).or_default();
@@ -865,7 +865,7 @@ impl Pair {
         let item = &mut self.slow.items[at];
         (item.prepared, item.is_reserved) = (proposal.wanted.clone(), true);
         *self.slow.holds.entry(item.stripe).or_default() += 1;
-        self.fast.prepare(proposal.item, &proposal.wanted);
+        self.fast.preparation(proposal.item).begin(&proposal.wanted);
         self.fast.hold(&proposal.stripe);
         self.fast.put_back(proposal.item);
     }
